@@ -1,0 +1,181 @@
+// Package config reads the tables that idlecount needs from GitLab Runner's config.toml: strict about idlecount's own
+// keys, tolerant of all others, which keep the meaning that GitLab gives them. It reads files and nothing else.
+package config
+
+import (
+	"strings"
+	"time"
+)
+
+// Config is one or more config.toml files, merged, with defaults filled in and found valid.
+type Config struct {
+	Runners  []Runner
+	Warnings []Problem // keys that are set and not honoured yet, unpinned images …
+}
+
+// Runner is one [[runners]] entry.
+type Runner struct {
+	Path          string // where it stands, e.g. "runners[0]"
+	Name          string
+	URL           string
+	Token         string // never to be printed; see ShortToken
+	Executor      string
+	Shell         string // "bash" or "sh"; what [[runners]] shell says
+	BuildsDir     string // default "/builds"
+	CacheDir      string // default "/cache"
+	Limit         int    // 0 = unlimited
+	Kubernetes    Kubernetes
+	HasKubernetes bool // whether the entry has a [runners.kubernetes] table at all
+}
+
+// ShortToken names a runner as GitLab does: the first nine characters of its token after an optional prefix such as
+// "glrt-" (GitLab Runner: CI_RUNNER_SHORT_TOKEN, id-short).
+func (r Runner) ShortToken() string {
+	token := r.Token
+	for _, prefix := range []string{"glrt-", "GR1348941"} {
+		if rest, ok := strings.CutPrefix(token, prefix); ok {
+			token = rest
+			break
+		}
+	}
+	if len(token) > 9 {
+		token = token[:9]
+	}
+	return token
+}
+
+// Kubernetes is [runners.kubernetes]. Quantities are kept as written; Load has found them parseable.
+type Kubernetes struct {
+	// Connection of the driver and the manager where no kubeconfig is given: GitLab's keys.
+	Host     string `toml:"host"`
+	Context  string `toml:"context"`
+	CertFile string `toml:"cert_file"`
+	KeyFile  string `toml:"key_file"`
+	CAFile   string `toml:"ca_file"`
+
+	Namespace   string `toml:"namespace"` // default "default"
+	Image       string `toml:"image"`
+	HelperImage string `toml:"helper_image"`
+
+	CPURequest                     string `toml:"cpu_request"`
+	CPULimit                       string `toml:"cpu_limit"`
+	MemoryRequest                  string `toml:"memory_request"`
+	MemoryLimit                    string `toml:"memory_limit"`
+	EphemeralStorageRequest        string `toml:"ephemeral_storage_request"`
+	EphemeralStorageLimit          string `toml:"ephemeral_storage_limit"`
+	HelperCPURequest               string `toml:"helper_cpu_request"`
+	HelperCPULimit                 string `toml:"helper_cpu_limit"`
+	HelperMemoryRequest            string `toml:"helper_memory_request"`
+	HelperMemoryLimit              string `toml:"helper_memory_limit"`
+	HelperEphemeralStorageRequest  string `toml:"helper_ephemeral_storage_request"`
+	HelperEphemeralStorageLimit    string `toml:"helper_ephemeral_storage_limit"`
+	ServiceCPURequest              string `toml:"service_cpu_request"`
+	ServiceCPULimit                string `toml:"service_cpu_limit"`
+	ServiceMemoryRequest           string `toml:"service_memory_request"`
+	ServiceMemoryLimit             string `toml:"service_memory_limit"`
+	ServiceEphemeralStorageRequest string `toml:"service_ephemeral_storage_request"`
+	ServiceEphemeralStorageLimit   string `toml:"service_ephemeral_storage_limit"`
+
+	PullPolicy                   StringOrList      `toml:"pull_policy"` // the first is used
+	ImagePullSecrets             []string          `toml:"image_pull_secrets"`
+	NodeSelector                 map[string]string `toml:"node_selector"`
+	NodeTolerations              map[string]string `toml:"node_tolerations"` // "key=value" or "key" -> effect
+	ServiceAccount               string            `toml:"service_account"`
+	AutomountServiceAccountToken *bool             `toml:"automount_service_account_token"`
+	PodLabels                    map[string]string `toml:"pod_labels"`
+	PodAnnotations               map[string]string `toml:"pod_annotations"`
+
+	Privileged                      *bool                    `toml:"privileged"`
+	AllowPrivilegeEscalation        *bool                    `toml:"allow_privilege_escalation"`
+	CapAdd                          []string                 `toml:"cap_add"`
+	CapDrop                         []string                 `toml:"cap_drop"`
+	PodSecurityContext              PodSecurityContext       `toml:"pod_security_context"`
+	BuildContainerSecurityContext   ContainerSecurityContext `toml:"build_container_security_context"`
+	HelperContainerSecurityContext  ContainerSecurityContext `toml:"helper_container_security_context"`
+	ServiceContainerSecurityContext ContainerSecurityContext `toml:"service_container_security_context"`
+
+	Services []Service `toml:"services"`
+
+	PollTimeout                      int    `toml:"poll_timeout"`                         // seconds, default 180: how long a cold pod may take to start
+	CleanupGracePeriodSeconds        *int64 `toml:"cleanup_grace_period_seconds"`         // grace of the delete call
+	PodTerminationGracePeriodSeconds *int64 `toml:"pod_termination_grace_period_seconds"` // in the pod's spec
+
+	// Keys of idlecount.
+	IdleCount           int          `toml:"idle_count"`
+	IdleTime            Duration     `toml:"idle_time"`     // default 30m; 0 turns the self-exit off
+	IdleImages          []string     `toml:"idle_images"`   // default [image]
+	IdleStrategy        string       `toml:"idle_strategy"` // "pods"
+	IdlePolicies        []IdlePolicy `toml:"idle_policy"`
+	ScaleFactor         float64      `toml:"scale_factor"`
+	ScaleFactorLimit    int          `toml:"scale_factor_limit"`
+	IdleAbandonTime     Duration     `toml:"idle_abandon_time"`     // default 10m: a claimed pod with no driver attached ends
+	IdleEntrypointImage string       `toml:"idle_entrypoint_image"` // the init image with the entrypoint
+}
+
+// IdlePolicy is one [[runners.kubernetes.idle_policy]]; the last that matches wins, an absent key is inherited from the table.
+type IdlePolicy struct {
+	Periods          []string  `toml:"periods"`
+	Timezone         string    `toml:"timezone"` // default: the system's
+	IdleCount        *int      `toml:"idle_count"`
+	IdleTime         *Duration `toml:"idle_time"`
+	ScaleFactor      *float64  `toml:"scale_factor"`
+	ScaleFactorLimit *int      `toml:"scale_factor_limit"`
+}
+
+// PodSecurityContext is [runners.kubernetes.pod_security_context].
+type PodSecurityContext struct {
+	FSGroup            *int64  `toml:"fs_group"`
+	RunAsGroup         *int64  `toml:"run_as_group"`
+	RunAsUser          *int64  `toml:"run_as_user"`
+	RunAsNonRoot       *bool   `toml:"run_as_non_root"`
+	SupplementalGroups []int64 `toml:"supplemental_groups"`
+	SELinuxType        string  `toml:"selinux_type"`
+	SeccompProfile     Profile `toml:"seccomp_profile"`
+	AppArmorProfile    Profile `toml:"app_armor_profile"`
+}
+
+// ContainerSecurityContext is [runners.kubernetes.build_container_security_context] and its siblings.
+type ContainerSecurityContext struct {
+	Capabilities struct {
+		Add  []string `toml:"add"`
+		Drop []string `toml:"drop"`
+	} `toml:"capabilities"`
+	Privileged               *bool   `toml:"privileged"`
+	RunAsUser                *int64  `toml:"run_as_user"`
+	RunAsGroup               *int64  `toml:"run_as_group"`
+	RunAsNonRoot             *bool   `toml:"run_as_non_root"`
+	ReadOnlyRootFilesystem   *bool   `toml:"read_only_root_filesystem"`
+	AllowPrivilegeEscalation *bool   `toml:"allow_privilege_escalation"`
+	SELinuxType              string  `toml:"selinux_type"`
+	ProcMount                string  `toml:"proc_mount"`
+	SeccompProfile           Profile `toml:"seccomp_profile"`
+	AppArmorProfile          Profile `toml:"app_armor_profile"`
+}
+
+// Profile is a seccomp or AppArmor profile.
+type Profile struct {
+	Type             string `toml:"type"`
+	LocalhostProfile string `toml:"localhost_profile"`
+}
+
+// Service is one [[runners.kubernetes.services]].
+type Service struct {
+	Name        string   `toml:"name"` // the image
+	Alias       string   `toml:"alias"`
+	Command     []string `toml:"command"`
+	Entrypoint  []string `toml:"entrypoint"`
+	Environment []string `toml:"environment"` // NAME=value
+}
+
+// Duration is a duration as GitLab writes it: a Go duration in a string.
+type Duration struct{ time.Duration }
+
+// StringOrList is a key that takes one string or a list of them.
+type StringOrList []string
+
+// Problem is one thing that is wrong, or worth a warning, in a file.
+type Problem struct {
+	File    string
+	Path    string // e.g. runners[0].kubernetes.idle_policy[1].periods[0]
+	Message string
+}
