@@ -23,6 +23,9 @@ type Status struct {
 	IdleTime   string     `json:"idle_time"`
 	NextChange *time.Time `json:"next_change,omitempty"` // when another policy comes into force
 	Shortfall  *Shortfall `json:"shortfall,omitempty"`
+	// Lease is the leader election lease of the managers of this pool, "namespace/name". It doesn't change when the leader
+	// does; the CLI reads it to say whether anybody manages the pool at all.
+	Lease string `json:"lease,omitempty"`
 }
 
 // Shortfall is why a pool has fewer idle pods than it wants.

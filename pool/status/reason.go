@@ -1,0 +1,104 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// Manager is whether anybody manages the pools whose anchors name a lease.
+type Manager struct {
+	Lease   string     `json:"lease"`             // namespace/name
+	Holder  string     `json:"holder,omitempty"`  // identity of the leader, or of the last one
+	Renewed *time.Time `json:"renewed,omitempty"` // when the lease was last renewed
+	State   LeaseState `json:"state"`
+}
+
+// LeaseState says what a lease tells about its manager.
+type LeaseState string
+
+// The states of a lease.
+const (
+	Held    LeaseState = "held"    // a manager leads
+	Lapsed  LeaseState = "lapsed"  // the last leader has released it, or has not renewed it for its duration
+	Absent  LeaseState = "absent"  // there is no such lease
+	Unknown LeaseState = "unknown" // it can't be read
+)
+
+// ManagerOf reads a manager's state from its lease at a time; nil stands for a lease that doesn't exist. The time is that
+// of the reader, so two clocks that differ by more than the lease's duration (15 s) make a held lease look lapsed.
+func ManagerOf(name string, lease *coordinationv1.Lease, now time.Time) Manager {
+	m := Manager{Lease: name, State: Absent}
+	if lease == nil {
+		return m
+	}
+	spec := lease.Spec
+	if spec.HolderIdentity != nil {
+		m.Holder = *spec.HolderIdentity
+	}
+	m.State = Lapsed
+	if spec.RenewTime == nil {
+		return m
+	}
+	m.Renewed = new(spec.RenewTime.UTC())
+	var lasts time.Duration
+	if spec.LeaseDurationSeconds != nil {
+		lasts = time.Duration(*spec.LeaseDurationSeconds) * time.Second
+	}
+	if m.Holder != "" && now.Before(m.Renewed.Add(lasts)) {
+		m.State = Held
+	}
+	return m
+}
+
+// Warning is what a user has to know of a manager that isn't there; "" where there is nothing to say.
+func (m Manager) Warning(now time.Time) string {
+	const effect = "idle pods are not refilled"
+	switch m.State {
+	case Absent:
+		return fmt.Sprintf("no manager runs: there is no lease %s, %s; start `idlecount run`", m.Lease, effect)
+	case Lapsed:
+		last := ""
+		if m.Holder != "" && m.Renewed != nil {
+			last = fmt.Sprintf(" (%s renewed it %s ago)", m.Holder, Age(*m.Renewed, now))
+		}
+		return fmt.Sprintf("no manager holds the lease %s%s: %s", m.Lease, last, effect)
+	default:
+		return ""
+	}
+}
+
+// Reason says in one line what is to be known of a pool beyond its counts: why idle pods are missing, or why the row is
+// odd; "" where nothing is. manager is that of the pool, nil where it isn't known.
+func (p Pool) Reason(manager *Manager, now time.Time) string {
+	switch {
+	case !p.Managed:
+		return "no pool has this shape: its jobs start cold"
+	case p.Unreadable != "":
+		return oneLine(p.Unreadable)
+	case p.Short == 0:
+		return ""
+	}
+	short := fmt.Sprintf("%d short: ", p.Short)
+	switch {
+	case p.Shortfall != nil:
+		s := *p.Shortfall
+		return short + fmt.Sprintf("%s for %s: %s", s.Reason, Age(s.Since, now), oneLine(s.Message))
+	case p.Warming > 0:
+		return short + fmt.Sprintf("%d warming, the first for %s", p.Warming, Age(*p.OldestWarming, now))
+	case manager != nil && manager.State != Held && manager.State != Unknown:
+		return short + "no manager runs"
+	default:
+		return short + "the manager has named no reason yet"
+	}
+}
+
+// Age is the time since an instant as kubectl writes it: "42s", "3m5s", "2d". A future instant, which another clock may
+// have made, is no time ago.
+func Age(since, now time.Time) string { return duration.HumanDuration(max(0, now.Sub(since))) }
+
+// oneLine folds the server's words, which may have newlines, into the one line that a table has for them.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
