@@ -1,0 +1,51 @@
+// Package version says which release of idlecount this is. It knows nothing but what the build put into the binary.
+package version
+
+import (
+	"regexp"
+	"runtime/debug"
+)
+
+// linked is set by a release build: -ldflags "-X idlecount.dev/idlecount/internal/version.linked=1.2.3". The linker can
+// only set a variable; nothing else writes it.
+var linked string
+
+// development is the version of a build that no one has named.
+const development = "dev"
+
+// String is the version without a leading v: of the release build, else of the module where it was installed with
+// `go install …@v1.2.3`, else "dev".
+func String() string {
+	info, _ := debug.ReadBuildInfo()
+	return choose(linked, info)
+}
+
+// Tag is the version as the tag of our images.
+func Tag() string { return tag(String()) }
+
+func choose(linked string, info *debug.BuildInfo) string {
+	if linked != "" {
+		return trimV(linked)
+	}
+	// A build from a checkout has a pseudo-version or "(devel)": there is no image of either.
+	if info != nil && regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)\.?\d+)?$`).MatchString(info.Main.Version) {
+		return trimV(info.Main.Version)
+	}
+	return development
+}
+
+func trimV(version string) string {
+	if len(version) > 1 && version[0] == 'v' && version[1] >= '0' && version[1] <= '9' {
+		return version[1:]
+	}
+	return version
+}
+
+// tag replaces what a version may hold and an image's tag may not, such as the + of build metadata.
+func tag(version string) string {
+	tag := regexp.MustCompile(`[^A-Za-z0-9_.-]`).ReplaceAllString(version, "-")
+	if len(tag) > 128 {
+		tag = tag[:128]
+	}
+	return tag
+}
