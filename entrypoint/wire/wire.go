@@ -71,13 +71,18 @@ type ClaimResult struct {
 
 // RunHeader is the first line that `entrypoint run` reads, JSON, ended by a newline. ScriptBytes bytes of script follow,
 // then lines of Control. The script is started only when all of it has come and its SHA-256 is right; with an ID that is
-// known already it is not started again, and the output from Offset follows.
+// known already it is not started again, and the output from Offset follows. An Offset acknowledges all before it.
+// The end of this stream, in either direction, is the end of the attachment and not of the script: a driver keeps its
+// side open until FrameExit. A pod that was not claimed, with `entrypoint claim`, runs nothing.
 type RunHeader struct {
 	Protocol     int    `json:"protocol"`
 	ID           string `json:"id"`
 	Offset       int64  `json:"offset"`
 	ScriptBytes  int64  `json:"script_bytes"`
 	ScriptSHA256 string `json:"script_sha256"`
+	// Pings is a driver's promise to send a line at least every PingInterval, `{}` where it has nothing to say. PID 1
+	// then takes three silent intervals for a driver that is gone, although its stream never ended.
+	Pings bool `json:"pings,omitempty"`
 }
 
 // Control is a line of JSON from the driver during a run; each field stands for itself.
@@ -101,6 +106,13 @@ const PingInterval = 10 * time.Second
 
 // MaxFrame bounds a payload, in bytes.
 const MaxFrame = 1 << 20
+
+// Window is how much output that no Ack has covered PID 1 keeps, in bytes; when it is full the script waits. A driver
+// acknowledges at least every quarter of it.
+const Window = 4 << 20
+
+// MaxScript bounds RunHeader.ScriptBytes.
+const MaxScript = 64 << 20
 
 // Hello says where the output that follows begins.
 type Hello struct {
