@@ -19,6 +19,21 @@ func PoolName(r config.Runner, s Shape) string {
 	return dnsLabel(r.ShortToken(), maxLabelValue-1-hashLength) + "-" + s.Hash()
 }
 
+// PodName is the name of a pool's pod; suffix is the caller's random part, of lower-case letters and digits.
+func PodName(pool, suffix string) string { return podName(pool, suffix) }
+
+// JobPodName is the name of the pod of a cold job. The suffix keeps a job's second try from meeting its first one's pod
+// while that is still ending.
+func JobPodName(r config.Runner, jobID, suffix string) string {
+	return podName(dnsLabel(r.ShortToken(), maxLabelValue)+"-job-"+dnsLabel(jobID, maxLabelValue), suffix)
+}
+
+// podName joins the two within the length of a host name, which a pod's name is, too; the suffix stays whole.
+func podName(prefix, suffix string) string {
+	prefix = strings.TrimRight(prefix[:min(len(prefix), maxLabelValue-1-len(suffix))], "-")
+	return prefix + "-" + suffix
+}
+
 // labelValue makes a valid label value of any text: what a label can't hold becomes "_"; a text that had to be changed at
 // its ends or cut gets a hash of the whole, so that two texts never meet in one value unseen.
 func labelValue(text string) string {

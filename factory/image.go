@@ -1,0 +1,88 @@
+package factory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// reference is an image reference in parts: [registry[:port]/]path[:tag][@digest].
+type reference struct {
+	name   string // registry and path
+	tag    string
+	digest string
+}
+
+func parseReference(image string) reference {
+	var ref reference
+	ref.name, ref.digest, _ = strings.Cut(image, "@")
+	// A colon before the last slash is a registry's port.
+	if colon := strings.LastIndex(ref.name, ":"); colon > strings.LastIndex(ref.name, "/") {
+		ref.name, ref.tag = ref.name[:colon], ref.name[colon+1:]
+	}
+	return ref
+}
+
+// sameImage is what two references share exactly if every kubelet takes them for one image: a reference with neither tag
+// nor digest means "latest". Which registry an unqualified name means is the node's business (containerd says docker.io,
+// CRI-O asks its configuration), so "alpine" and "docker.io/library/alpine" are kept apart: a wrong match would run a job
+// in an image that it did not ask for, a missed one costs a cold start.
+func sameImage(image string) string {
+	if ref := parseReference(image); ref.tag == "" && ref.digest == "" && ref.name != "" {
+		return ref.name + ":latest"
+	}
+	return image
+}
+
+// pullPolicies are GitLab's words for Kubernetes' (GitLab Runner: pull_policy).
+func pullPolicies(words []string) ([]corev1.PullPolicy, error) {
+	var policies []corev1.PullPolicy
+	for _, word := range words {
+		switch word {
+		case "always":
+			policies = append(policies, corev1.PullAlways)
+		case "if-not-present":
+			policies = append(policies, corev1.PullIfNotPresent)
+		case "never":
+			policies = append(policies, corev1.PullNever)
+		default:
+			return nil, fmt.Errorf("unknown pull policy %q; use always, if-not-present or never", word)
+		}
+	}
+	return policies, nil
+}
+
+// pullPolicy is the policy that is in force for an image: the job's, if the runner allows it, else the runner's first,
+// else the default that the API server would fill in. GitLab allows a job what pull_policy lists unless
+// allowed_pull_policies says otherwise; a laxer one would let a job run private images that it has no access to.
+func pullPolicy(image string, runner []corev1.PullPolicy, job []string) (corev1.PullPolicy, error) {
+	wanted, err := pullPolicies(job)
+	if err != nil {
+		return "", &JobError{Field: "pull_policy", Message: err.Error()}
+	}
+	if len(runner) == 0 {
+		runner = []corev1.PullPolicy{defaultPullPolicy(image)}
+	}
+	if len(wanted) == 0 {
+		return runner[0], nil
+	}
+	for _, policy := range wanted {
+		if slices.Contains(runner, policy) {
+			return policy, nil
+		}
+	}
+	return "", &JobError{
+		Field:   "pull_policy",
+		Message: fmt.Sprintf("the job asks for %v, the runner allows %v for %s", wanted, runner, image),
+	}
+}
+
+// defaultPullPolicy is the Kubernetes API's own default.
+func defaultPullPolicy(image string) corev1.PullPolicy {
+	if ref := parseReference(image); ref.tag == "latest" || ref.tag == "" && ref.digest == "" {
+		return corev1.PullAlways
+	}
+	return corev1.PullIfNotPresent
+}
