@@ -3,8 +3,10 @@
 package config
 
 import (
+	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
-	"time"
 )
 
 // Config is one or more config.toml files, merged, with defaults filled in and found valid.
@@ -15,18 +17,47 @@ type Config struct {
 
 // Runner is one [[runners]] entry.
 type Runner struct {
-	Path          string // where it stands, e.g. "runners[0]"
-	Name          string
-	URL           string
-	Token         string // never to be printed; see ShortToken
-	Executor      string
-	Shell         string // "bash" or "sh"; what [[runners]] shell says
-	BuildsDir     string // default "/builds"
-	CacheDir      string // default "/cache"
-	Limit         int    // 0 = unlimited
-	Kubernetes    Kubernetes
-	HasKubernetes bool // whether the entry has a [runners.kubernetes] table at all
+	Path          string     `toml:"-"` // where it stands, e.g. "runners[0]"
+	Name          string     `toml:"name"`
+	URL           string     `toml:"url"`   // $VAR and ${VAR} are expanded
+	Token         string     `toml:"token"` // $VAR and ${VAR} are expanded; never to be printed, see ShortToken
+	Executor      string     `toml:"executor"`
+	Shell         string     `toml:"shell"`      // "bash" or "sh", default "bash"
+	BuildsDir     string     `toml:"builds_dir"` // default "/builds"
+	CacheDir      string     `toml:"cache_dir"`  // default "/cache"
+	Limit         int        `toml:"limit"`      // 0 = unlimited
+	Kubernetes    Kubernetes `toml:"kubernetes"`
+	HasKubernetes bool       `toml:"-"` // whether the entry has a [runners.kubernetes] table at all
+	HasIdle       bool       `toml:"-"` // whether any key of idlecount is set in it
 }
+
+// Managed says whether idlecount has anything to do with the runner: its executor calls our driver and there is a table to
+// shape pods by, or it has keys of ours. All others are left alone, and found valid whatever they hold.
+func (r Runner) Managed() bool {
+	return r.HasKubernetes && (r.Executor == ExecutorCustom || r.HasIdle)
+}
+
+// IdleImages are the job images that idle pods are kept for: idle_images, or image where there are none.
+func (r Runner) IdleImages() []string {
+	if len(r.Kubernetes.IdleImages) > 0 {
+		return slices.Clone(r.Kubernetes.IdleImages)
+	}
+	if r.Kubernetes.Image != "" {
+		return []string{r.Kubernetes.Image}
+	}
+	return nil
+}
+
+// String names the runner without its token.
+func (r Runner) String() string { return fmt.Sprintf("%s %q (%s)", r.Path, r.Name, r.ShortToken()) }
+
+// LogValue keeps the token out of logs.
+func (r Runner) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("name", r.Name), slog.String("id", r.ShortToken()))
+}
+
+// ExecutorCustom is the executor of GitLab Runner that calls a driver such as ours.
+const ExecutorCustom = "custom"
 
 // ShortToken names a runner as GitLab does: the first nine characters of its token after an optional prefix such as
 // "glrt-" (GitLab Runner: CI_RUNNER_SHORT_TOKEN, id-short).
@@ -114,7 +145,7 @@ type Kubernetes struct {
 
 // IdlePolicy is one [[runners.kubernetes.idle_policy]]; the last that matches wins, an absent key is inherited from the table.
 type IdlePolicy struct {
-	Periods          []string  `toml:"periods"`
+	Periods          []string  `toml:"periods"`  // default: always, as in GitLab's policies
 	Timezone         string    `toml:"timezone"` // default: the system's
 	IdleCount        *int      `toml:"idle_count"`
 	IdleTime         *Duration `toml:"idle_time"`
@@ -165,17 +196,4 @@ type Service struct {
 	Command     []string `toml:"command"`
 	Entrypoint  []string `toml:"entrypoint"`
 	Environment []string `toml:"environment"` // NAME=value
-}
-
-// Duration is a duration as GitLab writes it: a Go duration in a string.
-type Duration struct{ time.Duration }
-
-// StringOrList is a key that takes one string or a list of them.
-type StringOrList []string
-
-// Problem is one thing that is wrong, or worth a warning, in a file.
-type Problem struct {
-	File    string
-	Path    string // e.g. runners[0].kubernetes.idle_policy[1].periods[0]
-	Message string
 }

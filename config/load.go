@@ -1,0 +1,171 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+// maxFile bounds a file, in bytes: a ConfigMap can't hold more, and whatever is larger is not a config.toml.
+const maxFile = 1 << 20
+
+// Load reads config.toml files. Each after the first adds to, and overrides, the [[runners]] entries of the same name in
+// those before it. $VAR and ${VAR} in token and url are taken from the environment, as GitLab Runner does. The error holds
+// every Problem of all files, in order (see Problems); what works, but probably not as meant, is in Config.Warnings.
+func Load(paths []string) (*Config, error) {
+	if len(paths) == 0 {
+		return nil, errors.New("no config file was given")
+	}
+	var files []file
+	var problems []Problem
+	for _, path := range paths {
+		data, err := read(path)
+		if err != nil {
+			problems = append(problems, Problem{File: path, Message: "can't be read: " + reason(err), cause: err})
+			continue
+		}
+		files = append(files, file{path: path, data: data})
+	}
+	if len(problems) > 0 {
+		return nil, errorOf(problems)
+	}
+	return load(files, os.LookupEnv)
+}
+
+// file is a config.toml that has been read.
+type file struct {
+	path string
+	data []byte
+}
+
+// lookup finds a variable of the environment.
+type lookup func(name string) (string, bool)
+
+// load is Load without a system.
+func load(files []file, env lookup) (*Config, error) {
+	tables := make([][]table, 0, len(files))
+	var problems []Problem
+	for _, f := range files {
+		runners, problem := parse(f)
+		if problem != nil {
+			problems = append(problems, *problem)
+		}
+		tables = append(tables, runners)
+	}
+	if len(problems) > 0 {
+		return nil, errorOf(problems)
+	}
+	entries, problems := merge(tables)
+	cfg := &Config{}
+	for _, e := range entries {
+		e.expand(env)
+		e.fillDefaults()
+		found := check(e)
+		problems = append(problems, found.problems...)
+		cfg.Warnings = append(cfg.Warnings, found.warnings...)
+		cfg.Runners = append(cfg.Runners, e.runner)
+	}
+	problems = append(problems, duplicateTokens(entries)...)
+	if len(problems) > 0 {
+		return nil, errorOf(problems)
+	}
+	if len(entries) == 0 {
+		cfg.Warnings = append(cfg.Warnings, Problem{File: files[0].path, Message: "has no [[runners]] entry, so there is nothing to do"})
+	}
+	cfg.Warnings = sorted(cfg.Warnings)
+	return cfg, nil
+}
+
+func read(path string) ([]byte, error) {
+	f, err := os.Open(path) //nolint:gosec // the path is the operator's
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxFile {
+		return nil, fmt.Errorf("it is larger than %d KiB", maxFile>>10)
+	}
+	return data, nil
+}
+
+// reason is what the system said, without the path, which the problem names already.
+func reason(err error) string {
+	if e, ok := errors.AsType[*os.PathError](err); ok {
+		return e.Err.Error()
+	}
+	return err.Error()
+}
+
+// table is one [[runners]] entry as it stands in one file.
+type table struct {
+	file string
+	root string // e.g. "runners[0]"
+	keys map[string]any
+}
+
+// parse reads the [[runners]] of a file and looks at nothing else in it.
+func parse(f file) ([]table, *Problem) {
+	var root map[string]any
+	if _, err := toml.Decode(string(f.data), &root); err != nil {
+		return nil, new(syntaxProblem(f.path, err))
+	}
+	var tables []table
+	for key, value := range root {
+		if !strings.EqualFold(key, "runners") {
+			continue
+		}
+		list, ok := tablesOf(value)
+		if !ok {
+			return nil, &Problem{File: f.path, Path: "runners",
+				Message: "must be a list of tables, it is " + describe(value) + ": each runner begins with [[runners]], in double brackets"}
+		}
+		for i, keys := range list {
+			tables = append(tables, table{file: f.path, root: fmt.Sprintf("runners[%d]", i), keys: keys})
+		}
+	}
+	return tables, nil
+}
+
+// syntaxProblem says where a file can't be parsed. A message that could quote a token is replaced.
+func syntaxProblem(path string, err error) Problem {
+	parse, ok := errors.AsType[toml.ParseError](err)
+	if !ok {
+		return Problem{File: path, Message: strings.TrimPrefix(err.Error(), "toml: ")}
+	}
+	message := parse.Message
+	last := parse.LastKey[strings.LastIndex(parse.LastKey, ".")+1:]
+	switch {
+	case strings.Contains(strings.ToLower(last), "token"):
+		message = "the value of " + last + " can't be read: it must be text in quotes"
+	case strings.Contains(message, "to end with a newline") || strings.Contains(message, "expected value but found"):
+		message += " (texts and durations stand in quotes)"
+	}
+	return Problem{File: path, Line: parse.Position.Line, Column: parse.Position.Col, Message: message}
+}
+
+// tablesOf takes a list of tables in either of the ways that TOML writes them.
+func tablesOf(value any) ([]map[string]any, bool) {
+	switch v := value.(type) {
+	case []map[string]any:
+		return v, true
+	case []any:
+		list := make([]map[string]any, 0, len(v))
+		for _, element := range v {
+			t, ok := element.(map[string]any)
+			if !ok {
+				return nil, false
+			}
+			list = append(list, t)
+		}
+		return list, true
+	}
+	return nil, false
+}
