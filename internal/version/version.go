@@ -10,8 +10,8 @@ import (
 // only set a variable; nothing else writes it.
 var linked string
 
-// development is the version of a build that no one has named.
-const development = "dev"
+// Development is the version of a build that no one has named.
+const Development = "dev"
 
 // String is the version without a leading v: of the release build, else of the module where it was installed with
 // `go install …@v1.2.3`, else "dev".
@@ -31,7 +31,7 @@ func choose(linked string, info *debug.BuildInfo) string {
 	if info != nil && regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)\.?\d+)?$`).MatchString(info.Main.Version) {
 		return trimV(info.Main.Version)
 	}
-	return development
+	return Development
 }
 
 func trimV(version string) string {
