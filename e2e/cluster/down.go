@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -60,11 +59,7 @@ func tearDown(ctx context.Context, l layout) error {
 		return err // what still runs would only make new traces
 	}
 	var errs []error
-	groups, err := cgroups()
-	errs = append(errs, err)
-	for _, group := range groups {
-		errs = append(errs, group.Remove(ctx))
-	}
+	errs = append(errs, cgroup().Remove(ctx))
 	for _, folder := range []string{l.folder, runtimeFolder} {
 		errs = append(errs, host.UnmountBelow(folder))
 	}
@@ -157,17 +152,11 @@ func leftovers(ctx context.Context, l layout) ([]string, error) {
 	for _, id := range running {
 		left = append(left, fmt.Sprintf("process %d (%s)", id.PID, process.Name(id.PID)))
 	}
-	groups, err := cgroups()
+	folders, err := cgroup().Folders()
 	if err != nil {
 		return nil, err
 	}
-	for _, group := range groups {
-		folders, err := group.Folders()
-		if err != nil {
-			return nil, err
-		}
-		left = append(left, folders...)
-	}
+	left = append(left, folders...)
 	for _, folder := range []string{l.folder, runtimeFolder} {
 		points, err := host.MountsBelow(folder)
 		if err != nil {
@@ -191,15 +180,4 @@ func leftovers(ctx context.Context, l layout) ([]string, error) {
 // Leftovers names what of the cluster is on the machine; after Down that is nothing.
 func Leftovers(ctx context.Context, options Options) ([]string, error) {
 	return leftovers(ctx, options.layout())
-}
-
-func cgroups() ([]host.Cgroup, error) {
-	return []host.Cgroup{cgroup()}, nil
-}
-
-func discard(w io.Writer) io.Writer {
-	if w == nil {
-		return io.Discard
-	}
-	return w
 }

@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -67,4 +69,32 @@ func owner() (string, error) {
 		return "", nil
 	}
 	return strings.TrimSpace(string(content)), err
+}
+
+// HoldsLock says whether this very process holds the lock of that name: it would wait for itself.
+func HoldsLock(name string) bool {
+	info, err := os.Stat(filepath.Join(runtimeFolder, name+".lock"))
+	if err != nil {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return false
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	return err == nil && holdsLock(string(locks), os.Getpid(), stat.Ino)
+}
+
+// holdsLock reads proc_locks(5): "1: FLOCK ADVISORY READ <pid> <device>:<inode> 0 EOF". A line with "->" is a waiter.
+func holdsLock(locks string, pid int, inode uint64) bool {
+	for line := range strings.Lines(locks) {
+		fields := strings.Fields(line)
+		if len(fields) < 6 || fields[1] != "FLOCK" || fields[4] != strconv.Itoa(pid) {
+			continue
+		}
+		if i := strings.LastIndex(fields[5], ":"); fields[5][i+1:] == strconv.FormatUint(inode, 10) {
+			return true
+		}
+	}
+	return false
 }

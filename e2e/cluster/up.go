@@ -182,7 +182,7 @@ func (b *blueprint) upKeeping(ctx context.Context, progress io.Writer) (*Cluster
 	}
 	reason := replaceReason(*s, boot, b.fingerprint)
 	if reason == "" {
-		err := b.keep(ctx, c, progress)
+		err := c.repair(ctx, progress)
 		if err == nil || ctx.Err() != nil {
 			return c, err
 		}
@@ -205,14 +205,19 @@ func replaceReason(s state, boot, fingerprint string) string {
 	return ""
 }
 
-// keep makes sure that all of a cluster works and starts what does not.
-func (b *blueprint) keep(ctx context.Context, c *Cluster, progress io.Writer) error {
+// Repair starts what of the cluster does not work, and returns when all of it does. Unlike Up it never replaces the
+// cluster, and needs no checkout.
+func (c *Cluster) Repair(ctx context.Context) error {
+	return c.locked(ctx, func() error { return c.repair(ctx, io.Discard) })
+}
+
+func (c *Cluster) repair(ctx context.Context, progress io.Writer) error {
 	if c.healthy(ctx) == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
 	defer cancel()
-	if err := b.prepareMachine(ctx); err != nil {
+	if err := prepareMachine(ctx); err != nil {
 		return err
 	}
 	for _, component := range c.expected() {
@@ -294,7 +299,7 @@ func (b *blueprint) create(ctx context.Context, boot string, kwokNodes int, prog
 	if err := writeFiles(b.files); err != nil {
 		return nil, err
 	}
-	if err := b.prepareMachine(ctx); err != nil {
+	if err := prepareMachine(ctx); err != nil {
 		return nil, err
 	}
 	c := &Cluster{layout: b.layout, definitions: b.definitions}
@@ -312,7 +317,7 @@ func (b *blueprint) create(ctx context.Context, boot string, kwokNodes int, prog
 	return c, nil
 }
 
-func (b *blueprint) prepareMachine(ctx context.Context) error {
+func prepareMachine(ctx context.Context) error {
 	if err := network().Setup(ctx); err != nil {
 		return err
 	}
