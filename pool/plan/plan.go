@@ -1,0 +1,319 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Plan decides what the pool needs at a time. It reads no clock and changes none of its arguments.
+func Plan(now time.Time, want Want, have Have) Result {
+	pods := slices.SortedFunc(slices.Values(have.Pods), func(a, b Pod) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	p := &pass{now: now, want: want, others: have.Others, history: have.History}
+	p.sortOut(pods)
+	p.wanted = p.target()
+	p.learn(pods)
+	p.keepOneProbe()
+	need := 0
+	if want.Removed {
+		p.removeAll()
+	} else {
+		p.keepLimit()
+		need = p.wanted - len(p.fresh) - len(p.warming)
+		if need < 0 {
+			p.dropSurplus(-need)
+		}
+	}
+	room := p.room()
+	create, again := p.creates(need, room)
+	slices.SortFunc(p.deletes, func(a, b Deletion) int { return cmp.Compare(a.Name, b.Name) })
+	return Result{
+		Create: create, Again: again, Delete: p.deletes, Wanted: p.wanted, Counts: p.counts,
+		Shortfall: p.explain(need > room), RequeueAt: p.requeue, History: p.history,
+	}
+}
+
+// pass is one plan in the making; the pods in its lists are those that stay, by name.
+type pass struct {
+	now     time.Time
+	want    Want
+	others  Others
+	history History
+
+	counts   Counts
+	fresh    []Pod // idle, and will be for a while
+	expiring []Pod // idle, and about to end themselves
+	warming  []Pod // on their way, in trouble or not
+	lost     []Pod // out of reach: they hold room and count as nothing
+
+	wanted  int
+	deletes []Deletion
+	requeue time.Time
+}
+
+// sortOut puts each pod where it counts, and deletes those that can only be deleted.
+func (p *pass) sortOut(pods []Pod) {
+	for _, pod := range pods {
+		switch pod.State {
+		case Warming:
+			p.counts.Warming++
+			p.sortOutWarming(pod)
+		case Idle:
+			p.counts.Idle++
+			p.sortOutIdle(pod)
+		case Claimed:
+			p.counts.Claimed++
+		case Expired:
+			p.counts.Expired++
+			p.delete(pod, DeleteExpired)
+		case Failed:
+			p.counts.Failed++
+			if pod.Trouble.Outlook == Lost {
+				p.delete(pod, DeleteLost)
+			} else {
+				p.delete(pod, DeleteFailed)
+			}
+		case Finished:
+			p.counts.Finished++
+			if p.due(pod.Ended.Add(finishedKept)) {
+				p.delete(pod, DeleteFinished)
+			}
+		case Ending:
+			p.counts.Ending++
+		}
+	}
+}
+
+func (p *pass) sortOutWarming(pod Pod) {
+	switch {
+	case pod.Trouble.Outlook == Lost:
+		p.lost = append(p.lost, pod)
+	case pod.Trouble.Outlook == Over:
+		p.delete(pod, DeleteFailed)
+	case stuck(p.now, pod):
+		p.delete(pod, DeleteStuck)
+	default:
+		if pod.Trouble.Outlook == Fine {
+			p.look(pod.Moved.Add(stuckAfter))
+			if p.due(pod.Moved.Add(slowAfter)) {
+				pod.Trouble = Trouble{Waits, ReasonSlow, slowMessage(pod)}
+			}
+		}
+		p.warming = append(p.warming, pod)
+	}
+}
+
+func (p *pass) sortOutIdle(pod Pod) {
+	if pod.IdleTime <= 0 {
+		p.fresh = append(p.fresh, pod)
+		return
+	}
+	end := pod.Ready.Add(pod.IdleTime)
+	switch {
+	case p.due(end.Add(overdueAfter)):
+		p.delete(pod, DeleteOverdue)
+	case p.due(end.Add(-lead(pod))):
+		p.counts.Expiring++
+		p.expiring = append(p.expiring, pod)
+	default:
+		p.fresh = append(p.fresh, pod)
+	}
+}
+
+func stuck(now time.Time, pod Pod) bool {
+	return pod.Trouble.Outlook == Fine && !now.Before(pod.Moved.Add(stuckAfter))
+}
+
+func slowMessage(pod Pod) string {
+	return fmt.Sprintf("pod %s has a node since %s and its containers haven't started; see its events",
+		pod.Name, pod.Moved.UTC().Format(time.RFC3339))
+}
+
+// lead is how long before its end an idle pod stops counting, so that its replacement is ready when it goes.
+func lead(pod Pod) time.Duration {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(pod.UID)) // never fails
+	spread := min(maxJitter, pod.IdleTime/10)
+	return min(maxLead, pod.IdleTime/4) + time.Duration(float64(spread)*float64(h.Sum64()%1000)/1000)
+}
+
+// target is how many idle pods are wanted. GitLab Runner counts so in [[runners.autoscaler.policy]].
+func (p *pass) target() int {
+	if p.want.Removed {
+		return 0
+	}
+	// A little less than the product, which 10 × 1.1 misses by a hair upwards.
+	factor := int(math.Ceil(float64(p.counts.Claimed)*p.want.ScaleFactor - 1e-9))
+	if p.want.ScaleFactorLimit > 0 {
+		factor = min(factor, p.want.ScaleFactorLimit)
+	}
+	return max(0, p.want.Count, factor)
+}
+
+// removeAll deletes all that is not claimed.
+func (p *pass) removeAll() {
+	for _, list := range []*[]Pod{&p.warming, &p.lost, &p.fresh, &p.expiring} {
+		for _, pod := range *list {
+			p.delete(pod, DeleteRemoved)
+		}
+		*list = nil
+	}
+}
+
+// keepLimit deletes what exceeds the runner's limit; pods that end already don't count, else each pass would take more.
+func (p *pass) keepLimit() {
+	if p.want.Limit <= 0 {
+		return
+	}
+	over := p.live() + p.others.Live - p.want.Limit
+	for _, list := range []*[]Pod{&p.lost, &p.warming, &p.expiring, &p.fresh} {
+		for _, pod := range dispensable(*list, p.want.Template) {
+			if over <= 0 {
+				return
+			}
+			over--
+			p.delete(pod, DeleteLimit)
+			*list = without(*list, pod)
+		}
+	}
+}
+
+// dropSurplus deletes pods beyond what is wanted: those that aren't ready at once, idle ones when their time is over.
+func (p *pass) dropSurplus(surplus int) {
+	if p.want.Paused {
+		return
+	}
+	for _, pod := range dispensable(p.warming, p.want.Template) {
+		if surplus == 0 {
+			return
+		}
+		surplus--
+		p.delete(pod, DeleteSurplus)
+		p.warming = without(p.warming, pod)
+	}
+	for _, pod := range dispensable(p.fresh, p.want.Template) {
+		if surplus == 0 {
+			return
+		}
+		if p.due(pod.Ready.Add(p.want.IdleTime)) {
+			surplus--
+			p.delete(pod, DeleteSurplus)
+			p.fresh = without(p.fresh, pod)
+		}
+	}
+}
+
+// dispensable orders pods by how little they would be missed: those that wait for a node, then old templates; of warming
+// pods the youngest, which has furthest to go, of idle ones the oldest, which has least time left.
+func dispensable(pods []Pod, template string) []Pod {
+	return slices.SortedStableFunc(slices.Values(pods), func(a, b Pod) int {
+		return cmp.Or(
+			-cmp.Compare(a.Trouble.Outlook, b.Trouble.Outlook),
+			-compareBool(a.Template != template, b.Template != template),
+			-a.Moved.Compare(b.Moved),
+			a.Ready.Compare(b.Ready),
+		)
+	})
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	default:
+		return -1
+	}
+}
+
+func without(pods []Pod, pod Pod) []Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { return p.Name == pod.Name && p.UID == pod.UID })
+}
+
+// live are the pods of this pool that stay and count against the limit.
+func (p *pass) live() int {
+	return len(p.fresh) + len(p.expiring) + len(p.warming) + len(p.lost) + p.counts.Claimed
+}
+
+// room is how many more pods the runner's limit allows. Pods that are ending still hold what they had.
+func (p *pass) room() int {
+	if p.want.Limit <= 0 {
+		return math.MaxInt
+	}
+	ending := p.counts.Ending + p.others.Ending + len(p.deletes)
+	return max(0, p.want.Limit-p.live()-p.others.Live-ending)
+}
+
+// creates is how many of the needed pods are made now; again is true where only the burst is in the way of more.
+func (p *pass) creates(need, room int) (create int, again bool) {
+	if need <= 0 || p.want.Paused {
+		return 0, false
+	}
+	if pause := later(p.history.Until, p.want.NotBefore); p.now.Before(pause) {
+		p.look(pause)
+		return 0, false
+	}
+	if p.probing() || p.broken() {
+		need = min(need, max(0, 1-len(p.warming)))
+	}
+	need = min(need, room)
+	return min(need, p.want.Burst), need > p.want.Burst
+}
+
+// explain says why pods are missing, the most telling reason first.
+func (p *pass) explain(limited bool) *Shortfall {
+	if len(p.fresh) >= p.wanted {
+		return nil
+	}
+	if probe, ok := p.blocked(); ok && p.broken() {
+		return &Shortfall{probe.Trouble.Reason, probe.Trouble.Message}
+	}
+	if p.probing() {
+		return &Shortfall{p.history.Reason, p.history.Message}
+	}
+	if limited {
+		return &Shortfall{ReasonLimit, fmt.Sprintf("the runner's limit is %d, and its pools hold that many pods", p.want.Limit)}
+	}
+	waiting := slices.DeleteFunc(slices.Clone(p.warming), func(pod Pod) bool { return pod.Trouble.Outlook != Waits })
+	if len(waiting) == 0 {
+		return nil
+	}
+	first := slices.MinFunc(waiting, func(a, b Pod) int {
+		return cmp.Or(a.Moved.Compare(b.Moved), strings.Compare(a.Name, b.Name))
+	})
+	return &Shortfall{first.Trouble.Reason, first.Trouble.Message}
+}
+
+func (p *pass) delete(pod Pod, reason Reason) {
+	p.deletes = append(p.deletes, Deletion{Name: pod.Name, UID: pod.UID, Reason: reason})
+}
+
+// due says whether t has come; if not, the pool is looked at again then.
+func (p *pass) due(t time.Time) bool {
+	if !p.now.Before(t) {
+		return true
+	}
+	p.look(t)
+	return false
+}
+
+// look asks for another plan at t, if that is in the future.
+func (p *pass) look(t time.Time) {
+	if t.After(p.now) && (p.requeue.IsZero() || t.Before(p.requeue)) {
+		p.requeue = t
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
