@@ -54,28 +54,30 @@ func pullPolicies(words []string) ([]corev1.PullPolicy, error) {
 	return policies, nil
 }
 
-// pullPolicy is the policy that is in force for an image: the job's, if the runner allows it, else the runner's first,
-// else the default that the API server would fill in. GitLab allows a job what pull_policy lists unless
-// allowed_pull_policies says otherwise; a laxer one would let a job run private images that it has no access to.
+// pullPolicy is the policy that is in force for an image: the first of the job's that the runner allows, else the
+// runner's first, else the default that the API server would fill in. GitLab allows a job what pull_policy lists, unless
+// allowed_pull_policies says otherwise. Where nothing is listed a job may still ask for more pulling than the default,
+// never for less: an image that another job's credentials have pulled must not be had without any.
 func pullPolicy(image string, runner []corev1.PullPolicy, job []string) (corev1.PullPolicy, error) {
 	wanted, err := pullPolicies(job)
 	if err != nil {
 		return "", &JobError{Field: "pull_policy", Message: err.Error()}
 	}
-	if len(runner) == 0 {
-		runner = []corev1.PullPolicy{defaultPullPolicy(image)}
+	allowed := runner
+	if len(allowed) == 0 {
+		allowed = []corev1.PullPolicy{defaultPullPolicy(image), corev1.PullAlways}
 	}
 	if len(wanted) == 0 {
-		return runner[0], nil
+		return allowed[0], nil
 	}
 	for _, policy := range wanted {
-		if slices.Contains(runner, policy) {
+		if slices.Contains(allowed, policy) {
 			return policy, nil
 		}
 	}
 	return "", &JobError{
 		Field:   "pull_policy",
-		Message: fmt.Sprintf("the job asks for %v, the runner allows %v for %s", wanted, runner, image),
+		Message: fmt.Sprintf("the job asks for %v, the runner allows %v for %s", wanted, slices.Compact(allowed), image),
 	}
 }
 

@@ -16,19 +16,18 @@ const gitLabDomain = "runner.gitlab.com"
 
 // metadata takes over pod_labels and pod_annotations, raw and without the keys that aren't the user's to set.
 func (b shapeBuilder) metadata(s *Shape, _ config.Runner, _ Job) error {
-	for key := range b.k.PodLabels {
+	s.Labels, s.Annotations = userLabels(b.k), userAnnotations(b.k)
+	for key := range s.Labels {
 		if err := validKey(b.path+".pod_labels", key, key); err != nil {
 			return err
 		}
 	}
-	for key := range b.k.PodAnnotations {
-		// The API server compares annotations' keys without regard to case, and takes them so.
+	for key := range s.Annotations {
+		// The API server takes annotations' keys in any case of letters.
 		if err := validKey(b.path+".pod_annotations", key, strings.ToLower(key)); err != nil {
 			return err
 		}
 	}
-	s.Labels = userLabels(b.k)
-	s.Annotations = userAnnotations(b.k)
 	return nil
 }
 

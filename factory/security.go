@@ -61,9 +61,14 @@ func podSecurity(path string, c config.PodSecurityContext) (PodSecurity, error) 
 		return PodSecurity{}, err
 	}
 	return PodSecurity{
-		FSGroup: c.FSGroup, RunAsUser: c.RunAsUser, RunAsGroup: c.RunAsGroup, RunAsNonRoot: c.RunAsNonRoot,
-		SupplementalGroups: slices.Clone(c.SupplementalGroups), SELinuxType: c.SELinuxType,
-		Seccomp: seccomp, AppArmor: appArmor,
+		FSGroup:            clone(c.FSGroup),
+		RunAsUser:          clone(c.RunAsUser),
+		RunAsGroup:         clone(c.RunAsGroup),
+		RunAsNonRoot:       clone(c.RunAsNonRoot),
+		SupplementalGroups: slices.Clone(c.SupplementalGroups),
+		SELinuxType:        c.SELinuxType,
+		Seccomp:            seccomp,
+		AppArmor:           appArmor,
 	}, nil
 }
 
@@ -83,12 +88,12 @@ func containerSecurity(path string, k *config.Kubernetes, pod PodSecurity, c con
 		return Security{}, err
 	}
 	s := Security{
-		Privileged:               first(c.Privileged, k.Privileged),
-		AllowPrivilegeEscalation: first(c.AllowPrivilegeEscalation, k.AllowPrivilegeEscalation),
-		RunAsUser:                c.RunAsUser,
-		RunAsGroup:               c.RunAsGroup,
-		RunAsNonRoot:             c.RunAsNonRoot,
-		ReadOnlyRootFilesystem:   c.ReadOnlyRootFilesystem,
+		Privileged:               clone(first(c.Privileged, k.Privileged)),
+		AllowPrivilegeEscalation: clone(first(c.AllowPrivilegeEscalation, k.AllowPrivilegeEscalation)),
+		RunAsUser:                clone(c.RunAsUser),
+		RunAsGroup:               clone(c.RunAsGroup),
+		RunAsNonRoot:             clone(c.RunAsNonRoot),
+		ReadOnlyRootFilesystem:   clone(c.ReadOnlyRootFilesystem),
 		SELinuxType:              c.SELinuxType,
 		ProcMount:                procMount,
 		Seccomp:                  seccomp,
@@ -130,20 +135,15 @@ func capabilities(capAdd, capDrop []string) (add, drop []string) {
 // have to spell four more keys for each of three containers. A container that restricted would refuse in any case, since
 // the configuration asks for more, is left exactly as configured.
 func (s Security) completed(pod PodSecurity, dropConfigured bool) Security {
-	user := first(s.RunAsUser, pod.RunAsUser)
-	nonRoot := first(s.RunAsNonRoot, pod.RunAsNonRoot)
-	runsAsOther := is(nonRoot, true) || user != nil && *user != 0
+	user, nonRoot := first(s.RunAsUser, pod.RunAsUser), first(s.RunAsNonRoot, pod.RunAsNonRoot)
 	seccomp := s.Seccomp.Type
 	if seccomp == "" {
 		seccomp = pod.Seccomp.Type
 	}
-	refused := is(nonRoot, false) || user != nil && *user == 0 ||
-		is(s.Privileged, true) || is(s.AllowPrivilegeEscalation, true) ||
-		slices.ContainsFunc(s.CapAdd, func(c string) bool { return c != netBindService }) ||
-		dropConfigured && !slices.Contains(s.CapDrop, allCapabilities) ||
-		seccomp == string(corev1.SeccompProfileTypeUnconfined) ||
-		s.ProcMount == string(corev1.UnmaskedProcMount)
-	if !runsAsOther || refused {
+	runsAsOther := is(nonRoot, true) || user != nil && *user != 0
+	runsAsRoot := is(nonRoot, false) || user != nil && *user == 0
+	unconfined := seccomp == string(corev1.SeccompProfileTypeUnconfined)
+	if !runsAsOther || runsAsRoot || unconfined || s.asksForMore(dropConfigured) {
 		return s
 	}
 	s.AllowPrivilegeEscalation = new(false)
@@ -155,6 +155,14 @@ func (s Security) completed(pod PodSecurity, dropConfigured bool) Security {
 		s.Seccomp.Type = string(corev1.SeccompProfileTypeRuntimeDefault)
 	}
 	return s
+}
+
+// asksForMore says whether the container is configured to have what Pod Security `restricted` never grants.
+func (s Security) asksForMore(dropConfigured bool) bool {
+	return is(s.Privileged, true) || is(s.AllowPrivilegeEscalation, true) ||
+		slices.ContainsFunc(s.CapAdd, func(c string) bool { return c != netBindService }) ||
+		dropConfigured && !slices.Contains(s.CapDrop, allCapabilities) ||
+		s.ProcMount == string(corev1.UnmaskedProcMount)
 }
 
 // withUser is the container as the user that a job asks for (image:kubernetes:user). What the configuration says about
