@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"os"
 
 	"k8s.io/client-go/rest"
@@ -94,7 +96,13 @@ func (c *Cluster) Registry() string { return registryAddress }
 
 // RESTConfig returns a configuration for an administrator's clients.
 func (c *Cluster) RESTConfig() (*rest.Config, error) {
-	return clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	// The address only exists on this machine: HTTPS_PROXY does not apply.
+	config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
+	return config, nil
 }
 
 // LogFile returns the path of a component's log.

@@ -41,7 +41,7 @@ func ParseComponent(name string) (Component, error) {
 type definition struct {
 	Program string   `json:"program"`
 	Args    []string `json:"args"`
-	Env     []string `json:"env,omitempty"`
+	Env     []string `json:"env"`
 	// Listens are the addresses that must be free before the start.
 	Listens []string `json:"listens,omitempty"`
 }
@@ -74,7 +74,7 @@ func locate(recipes []build.Recipe, folder string) programs {
 
 // define returns how all components are started.
 func define(l layout, p programs) map[Component]definition {
-	return map[Component]definition{
+	all := map[Component]definition{
 		Registry: {
 			Program: p["registry"],
 			Listens: []string{registryAddress},
@@ -85,14 +85,29 @@ func define(l layout, p programs) map[Component]definition {
 		Containerd: {
 			Program: p["containerd"],
 			Args:    []string{"--config", l.config("containerd.toml")},
-			// containerd finds its shim, and the shim finds runc, through PATH.
-			Env: []string{"PATH=" + filepath.Dir(p["containerd"]) + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+			// containerd finds its shim through PATH.
+			Env: environment(filepath.Dir(p["containerd"])),
 		},
 		ControllerManager: {Program: p["kube-controller-manager"], Listens: []string{controllerAddress}, Args: controllerArgs(l)},
 		Scheduler:         {Program: p["kube-scheduler"], Listens: []string{schedulerAddress}, Args: schedulerArgs(l)},
 		Kubelet:           {Program: p["kubelet"], Listens: []string{kubeletAddress, kubeletHealth}, Args: kubeletArgs(l)},
 		KWOK:              {Program: p["kwok"], Listens: []string{kwokAddress}, Args: kwokArgs(l)},
 	}
+	for component, d := range all {
+		if d.Env == nil {
+			d.Env = environment("")
+			all[component] = d
+		}
+	}
+	return all
+}
+
+func environment(folder string) []string {
+	path := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	if folder != "" {
+		path = folder + ":" + path
+	}
+	return []string{"PATH=" + path, "HOME=/root", "LANG=C"}
 }
 
 func etcdArgs(l layout) []string {
@@ -167,6 +182,13 @@ func kwokArgs(l layout) []string {
 	}
 }
 
+// The defaults, 20 requests a second for the controller manager and 50 for the scheduler, make a start four seconds
+// slower and would be what a test with thousands of pods measures.
+const (
+	clientQPS   = "--kube-api-qps=300"
+	clientBurst = "--kube-api-burst=500"
+)
+
 func controllerArgs(l layout) []string {
 	return []string{
 		"--bind-address=127.0.0.1", "--secure-port=10257",
@@ -180,6 +202,7 @@ func controllerArgs(l layout) []string {
 		"--use-service-account-credentials",
 		// There is one of it: waiting for a lease would only make starts slow.
 		"--leader-elect=false",
+		clientQPS, clientBurst,
 	}
 }
 
@@ -191,5 +214,6 @@ func schedulerArgs(l layout) []string {
 		"--authentication-kubeconfig=" + l.clientConfig(Scheduler),
 		"--authorization-kubeconfig=" + l.clientConfig(Scheduler),
 		"--leader-elect=false",
+		clientQPS, clientBurst,
 	}
 }

@@ -14,7 +14,7 @@ import (
 // configFiles returns the configuration files of the components by their path. They hold no secrets and nothing
 // random, so that equal files mean an equal cluster.
 func configFiles(l layout, tools tools) (map[string][]byte, error) {
-	kubelet, err := kubeletConfig(l, tools.nameservers)
+	kubelet, err := kubeletConfig(l, tools.resolver)
 	if err != nil {
 		return nil, err
 	}
@@ -38,11 +38,16 @@ func configFiles(l layout, tools tools) (map[string][]byte, error) {
 type tools struct {
 	runc       string
 	cniPlugins string
-	// nameservers answer pods: there is no cluster DNS.
+	resolver   resolver
+}
+
+// resolver is how pods look up names. There is no cluster DNS: the machine's name servers answer them.
+type resolver struct {
+	file        string
 	nameservers []string
 }
 
-func kubeletConfig(l layout, nameservers []string) ([]byte, error) {
+func kubeletConfig(l layout, r resolver) ([]byte, error) {
 	return yaml.Marshal(map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1",
 		"kind":       "KubeletConfiguration",
@@ -73,7 +78,8 @@ func kubeletConfig(l layout, nameservers []string) ([]byte, error) {
 
 		// Without a server the kubelet warns in an Event on each pod. It searches the cluster's domains all the same.
 		"clusterDomain": "cluster.local",
-		"clusterDNS":    nameservers,
+		"clusterDNS":    r.nameservers,
+		"resolvConf":    r.file,
 
 		"maxPods": 250,
 		// No quotas that a test run could hit and no pod of a user could.
@@ -169,14 +175,15 @@ func nameservers(resolvConf string) []string {
 	return servers[:min(len(servers), 3)] // glibc's and the kubelet's limit
 }
 
-// hostNameservers asks systemd-resolved's file of real servers first, as kubeadm does: /etc/resolv.conf names its stub.
-func hostNameservers() []string {
-	for _, file := range []string{"/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"} {
+// hostResolver asks systemd-resolved's file of real servers first, as kubeadm does: /etc/resolv.conf names its stub.
+func hostResolver() resolver {
+	const file = "/etc/resolv.conf"
+	for _, file := range []string{"/run/systemd/resolve/resolv.conf", file} {
 		if content, err := os.ReadFile(file); err == nil {
-			return nameservers(string(content))
+			return resolver{file: file, nameservers: nameservers(string(content))}
 		}
 	}
-	return []string{nodeIP}
+	return resolver{file: file, nameservers: []string{nodeIP}}
 }
 
 func writeFiles(files map[string][]byte) error {

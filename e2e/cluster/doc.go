@@ -10,5 +10,6 @@
 //
 // What is here on purpose differs from a production cluster in this: no kube-proxy and no cluster DNS (pods reach the
 // API at its cluster IP through a nat rule), one etcd member, no leader election, no eviction for a full disk, no
-// limit on events. etcd syncs its writes to disk, so that latencies measured here are not better than real ones.
+// limit on events, and more requests a second from the controller manager and the scheduler than their defaults allow.
+// etcd syncs its writes to disk, so that latencies measured here are not better than real ones.
 package cluster

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,6 +56,15 @@ func Down(ctx context.Context, options Options) error {
 // tearDown ends everything of the cluster and removes its traces. Each step works whatever the others found. The
 // caller holds the lock.
 func tearDown(ctx context.Context, l layout) error {
+	// If this is cut off in the middle, what is left must not be taken for a cluster to repair.
+	if s, err := readState(l); err != nil {
+		return err
+	} else if s != nil && s.Complete {
+		s.Complete = false
+		if err := s.write(l); err != nil {
+			return err
+		}
+	}
 	if err := killProcesses(ctx, l); err != nil {
 		return err // what still runs would only make new traces
 	}
@@ -99,13 +109,25 @@ func killProcesses(ctx context.Context, l layout) error {
 
 // removeFiles removes the cluster's files, and the few that the kubelet and CNI put elsewhere.
 func removeFiles(l layout) error {
-	paths := append(l.temporary(), runtimeFiles()...)
 	strays, err := strayFiles(l)
 	errs := []error{err}
-	for _, path := range append(paths, strays...) {
+	// The state file, which is the last of the temporary ones, goes last: until then the next Up knows what to clean up.
+	for _, path := range slices.Concat(strays, runtimeFiles(), l.temporary()) {
 		errs = append(errs, os.RemoveAll(path))
 	}
+	// Folders that CNI made; they stay if there is something else in them.
+	for _, folder := range []string{"/var/lib/cni/results", "/var/lib/cni"} {
+		_ = os.Remove(folder)
+	}
 	return errors.Join(append(errs, os.RemoveAll(ownerFile()))...)
+}
+
+// kubeletFolder is the kubelet's default --root-dir. The socket for device plugins is in it whatever the flag says.
+const kubeletFolder = "/var/lib/kubelet"
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // runtimeFiles leaves the lock files: somebody may hold them.
@@ -139,7 +161,11 @@ func strayFiles(l layout) ([]string, error) {
 	}
 	// CNI keeps the result of each pod's network set-up, by the network's name.
 	results, err := filepath.Glob("/var/lib/cni/results/idlecount-*")
-	return append(found, results...), err
+	found = append(found, results...)
+	if s, stateErr := readState(l); stateErr == nil && s != nil && s.OwnsKubeletFolder && exists(kubeletFolder) {
+		found = append(found, kubeletFolder)
+	}
+	return found, err
 }
 
 // leftovers names what is still on the machine of a cluster that was taken down.
@@ -170,7 +196,7 @@ func leftovers(ctx context.Context, l layout) ([]string, error) {
 	strays, err := strayFiles(l)
 	left = append(left, strays...)
 	for _, path := range append(l.temporary(), runtimeFiles()...) {
-		if _, err := os.Lstat(path); err == nil {
+		if exists(path) {
 			left = append(left, path)
 		}
 	}

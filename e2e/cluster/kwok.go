@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -120,7 +121,7 @@ func kwokNode(index int) *corev1.Node {
 	labels := KWOKNodeSelector()
 	labels[corev1.LabelHostname] = name
 	labels[corev1.LabelOSStable] = "linux"
-	labels[corev1.LabelArchStable] = "amd64"
+	labels[corev1.LabelArchStable] = runtime.GOARCH
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Annotations: map[string]string{kwokKey: kwokValue}},
 		Spec: corev1.NodeSpec{

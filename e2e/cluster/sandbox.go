@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -68,7 +69,7 @@ func sandboxImage(program string) (v1.Image, error) {
 		return nil, err
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture = "linux", goarch()
+	config.OS, config.Architecture = "linux", runtime.GOARCH
 	config.Config.Entrypoint = []string{"/pause"}
 	config.Config.User = "65535:65535"
 	return mutate.ConfigFile(image, config)

@@ -24,6 +24,8 @@ type state struct {
 	Fingerprint string                   `json:"fingerprint"`
 	Definitions map[Component]definition `json:"definitions"`
 	KWOKNodes   int                      `json:"kwokNodes"`
+	// OwnsKubeletFolder says that /var/lib/kubelet was not there before.
+	OwnsKubeletFolder bool `json:"ownsKubeletFolder"`
 }
 
 // readState returns nil if there is no cluster. A file that can't be understood counts as a cluster that can't be

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -111,7 +110,13 @@ func newBlueprint(ctx context.Context, l layout, progress io.Writer) (*blueprint
 	programs := locate(b.recipes, l.programs())
 	programs["registry"] = b.registry
 	b.definitions = define(l, programs)
-	b.fingerprint, err = fingerprint(b.definitions, b.files)
+	// A laptop in another network has other name servers, which is no reason to lose the cluster.
+	tools.resolver = resolver{}
+	stable, err := configFiles(l, tools)
+	if err != nil {
+		return nil, err
+	}
+	b.fingerprint, err = fingerprint(b.definitions, stable)
 	return b, err
 }
 
@@ -157,7 +162,7 @@ func findTools() (tools, error) {
 	if err != nil {
 		return tools{}, err
 	}
-	t := tools{runc: runc, nameservers: hostNameservers()}
+	t := tools{runc: runc, resolver: hostResolver()}
 	for _, folder := range cniFolders("") {
 		if _, err := os.Stat(folder + "bridge"); err == nil {
 			t.cniPlugins = folder
@@ -283,7 +288,7 @@ func (b *blueprint) create(ctx context.Context, boot string, kwokNodes int, prog
 		return nil, fmt.Errorf("remove what an earlier cluster left: %w", err)
 	}
 	fmt.Fprintln(progress, "starting the local cluster…")
-	s := &state{Boot: boot, Fingerprint: b.fingerprint, Definitions: b.definitions}
+	s := &state{Boot: boot, Fingerprint: b.fingerprint, Definitions: b.definitions, OwnsKubeletFolder: !exists(kubeletFolder)}
 	if err := os.MkdirAll(b.layout.folder, 0o755); err != nil {
 		return nil, err
 	}
@@ -402,5 +407,3 @@ func (b *blueprint) upKWOK(ctx context.Context, c *Cluster, wanted *int, progres
 	s.KWOKNodes = *wanted
 	return s.write(b.layout)
 }
-
-func goarch() string { return runtime.GOARCH }

@@ -33,6 +33,7 @@ const (
 	natChain         = "IDLECOUNT-NAT"
 	masqueradeChain  = "IDLECOUNT-MASQ"
 	forwardChain     = "IDLECOUNT-FORWARD"
+	inputChain       = "IDLECOUNT-INPUT"
 	loopback         = "lo"
 	iptablesLockWait = "10" // seconds to wait for another user of iptables
 )
@@ -45,10 +46,12 @@ type rule struct {
 
 func (n Network) rules() (chains, rules, jumps []rule) {
 	serviceIP, servicePort, _ := strings.Cut(n.Service, ":")
+	backendIP, backendPort, _ := strings.Cut(n.Backend, ":")
 	chains = []rule{
 		{table: "nat", chain: natChain},
 		{table: "nat", chain: masqueradeChain},
 		{table: "filter", chain: forwardChain},
+		{table: "filter", chain: inputChain},
 	}
 	rules = []rule{
 		{"nat", natChain, []string{"-d", serviceIP + "/32", "-p", "tcp", "--dport", servicePort, "-j", "DNAT", "--to-destination", n.Backend}},
@@ -56,6 +59,8 @@ func (n Network) rules() (chains, rules, jumps []rule) {
 		{"nat", masqueradeChain, []string{"-s", n.PodCIDR, "!", "-d", n.PodCIDR, "!", "-o", loopback, "-j", "MASQUERADE"}},
 		{"filter", forwardChain, []string{"-i", n.Bridge, "-j", "ACCEPT"}},
 		{"filter", forwardChain, []string{"-o", n.Bridge, "-j", "ACCEPT"}},
+		// The API, whatever a firewall of the machine says about unknown interfaces.
+		{"filter", inputChain, []string{"-i", n.Bridge, "-d", backendIP + "/32", "-p", "tcp", "--dport", backendPort, "-j", "ACCEPT"}},
 	}
 	jumps = []rule{
 		{"nat", "PREROUTING", []string{"-j", natChain}},
@@ -63,6 +68,7 @@ func (n Network) rules() (chains, rules, jumps []rule) {
 		{"nat", "POSTROUTING", []string{"-j", masqueradeChain}},
 		// First, since Docker sets the chain's policy to DROP.
 		{"filter", "FORWARD", []string{"-j", forwardChain}},
+		{"filter", "INPUT", []string{"-j", inputChain}},
 	}
 	return chains, rules, jumps
 }

@@ -33,7 +33,8 @@ type Identity struct {
 type Command struct {
 	Path string
 	Args []string
-	// Env is added to the parent's environment.
+	// Env is the whole environment: what the caller has in its own (a proxy, tokens of a CI job) is none of a process's
+	// business that lives on.
 	Env []string
 	// Log gets stdout and stderr, appended.
 	Log string
@@ -52,7 +53,7 @@ func Start(c Command) (Identity, error) {
 	defer log.Close() // the child has its own descriptor
 
 	cmd := exec.Command(c.Path, c.Args...)
-	cmd.Env = append(os.Environ(), c.Env...)
+	cmd.Env = c.Env
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
