@@ -168,7 +168,7 @@ func (d decoder) remember(path string) {
 }
 
 func (d decoder) wrong(at, message string) {
-	d.entry.problems = append(d.entry.problems, Problem{File: d.source.file, Path: join(d.source.root, at), Message: message})
+	d.entry.badValues = append(d.entry.badValues, Problem{File: d.source.file, Path: join(d.source.root, at), Message: message})
 }
 
 // fieldOf finds the field of a key. GitLab's keys match in any case, as they do in GitLab Runner; ours only as written,

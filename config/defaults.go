@@ -72,7 +72,7 @@ func (e *entry) expand(env lookup) {
 		*key.value = os.Expand(*key.value, func(name string) string {
 			value, ok := env(name)
 			if !ok && e.runner.Managed() {
-				e.problems = append(e.problems, e.at(key.name, "the variable %s that it names is not set in the environment", fmt.Sprintf("%q", name)))
+				e.badValues = append(e.badValues, e.at(key.name, "the variable %s that it names is not set in the environment", fmt.Sprintf("%q", name)))
 			}
 			return value
 		})

@@ -38,13 +38,8 @@ func tags(table reflect.Type) []string {
 // unhonoured is a key of GitLab's that decides what a job's pod is or may be, and that idlecount doesn't act on yet.
 type unhonoured struct {
 	key  string
-	note string // what that means where it isn't plain
+	note string // what that means, where it isn't plain
 }
-
-const (
-	notEnforced  = "it isn't enforced: jobs may use any"
-	notOverwrite = "the variables by which a job would overwrite it have no effect"
-)
 
 // unhonouredKeys are the keys of [runners.kubernetes] that get a warning when they are set.
 func unhonouredKeys() []unhonoured {
@@ -62,10 +57,10 @@ func unhonouredKeys() []unhonoured {
 		{"autoscaler", "it comes with a later version; idle_count and idle_policy are what idlecount acts on"},
 	}
 	for _, key := range []string{"allowed_images", "allowed_services", "allowed_pull_policies", "allowed_users", "allowed_groups"} {
-		list = append(list, unhonoured{key, notEnforced})
+		list = append(list, unhonoured{key, "a job may use what it doesn't allow"})
 	}
 	for _, key := range overwriteKeys() {
-		list = append(list, unhonoured{key, notOverwrite})
+		list = append(list, unhonoured{key, "a job can't overwrite anything"})
 	}
 	return list
 }

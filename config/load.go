@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -65,7 +66,10 @@ func load(files []file, env lookup) (*Config, error) {
 		e.expand(env)
 		e.fillDefaults()
 		found := check(e)
-		problems = append(problems, found.problems...)
+		problems = slices.Concat(problems, e.unknown, found.problems)
+		if e.runner.Managed() {
+			problems = append(problems, e.badValues...)
+		}
 		cfg.Warnings = append(cfg.Warnings, found.warnings...)
 		cfg.Runners = append(cfg.Runners, e.runner)
 	}
@@ -118,14 +122,14 @@ func parse(f file) ([]table, *Problem) {
 		return nil, new(syntaxProblem(f.path, err))
 	}
 	var tables []table
-	for key, value := range root {
+	for _, key := range sortedKeys(root) {
 		if !strings.EqualFold(key, "runners") {
 			continue
 		}
-		list, ok := tablesOf(value)
+		list, ok := tablesOf(root[key])
 		if !ok {
-			return nil, &Problem{File: f.path, Path: "runners",
-				Message: "must be a list of tables, it is " + describe(value) + ": each runner begins with [[runners]], in double brackets"}
+			return nil, &Problem{File: f.path, Path: key,
+				Message: "must be a list of tables, it is " + describe(root[key]) + ": each runner begins with [[runners]], in double brackets"}
 		}
 		for i, keys := range list {
 			tables = append(tables, table{file: f.path, root: fmt.Sprintf("runners[%d]", i), keys: keys})

@@ -10,10 +10,10 @@ import (
 
 // entry is a runner while it is put together from one or more files.
 type entry struct {
-	runner   Runner
-	sources  map[string]source // where each key that is set was set last, by its path below the entry
-	problems []Problem         // values of a wrong type
-	unknown  []Problem         // keys that are ours by their look, and aren't
+	runner    Runner
+	sources   map[string]source // where each key that is set was set last, by its path below the entry
+	badValues []Problem         // values that can't be taken
+	unknown   []Problem         // keys that are ours by their look, and aren't
 }
 
 // source is an entry in a file: where a key stands.
@@ -67,12 +67,6 @@ func merge(files [][]table) ([]*entry, []Problem) {
 			}
 			seen[e] = t.root
 			e.add(t)
-		}
-	}
-	for _, e := range entries {
-		problems = append(problems, e.unknown...)
-		if e.runner.Managed() {
-			problems = append(problems, e.problems...)
 		}
 	}
 	return entries, problems

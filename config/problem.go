@@ -32,6 +32,9 @@ func (p Problem) Error() string {
 	return text + ": " + p.Message
 }
 
+// String is Error, for warnings, which aren't errors.
+func (p Problem) String() string { return p.Error() }
+
 // Unwrap gives the error of the system, such as fs.ErrNotExist, where there was one.
 func (p Problem) Unwrap() error { return p.cause }
 
@@ -50,7 +53,7 @@ func Problems(err error) []Problem {
 	return problems
 }
 
-// errorOf makes one error of all problems, in order.
+// errorOf makes one error of all problems, in order; nil of none.
 func errorOf(problems []Problem) error {
 	errs := &multierror.Error{ErrorFormat: func(all []error) string {
 		lines := make([]string, 0, len(all))
@@ -65,7 +68,7 @@ func errorOf(problems []Problem) error {
 	return errs.ErrorOrNil()
 }
 
-// sorted orders problems by file, in the order in which they were given, then by place. Indexes count: [10] comes after [9].
+// sorted orders problems by file, then by place, and leaves out what is said twice. Indexes count: [10] comes after [9].
 func sorted(problems []Problem) []Problem {
 	list := slices.Clone(problems)
 	slices.SortStableFunc(list, func(a, b Problem) int {

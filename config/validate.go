@@ -1,5 +1,14 @@
 package config
 
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"idlecount.dev/idlecount/entrypoint/wire"
+)
+
 // checker gathers what is wrong with one runner, and what is worth a warning.
 type checker struct {
 	*entry
@@ -7,9 +16,121 @@ type checker struct {
 	warnings []Problem
 }
 
+// check validates a runner that is put together. What isn't managed is left alone.
 func check(e *entry) *checker {
 	c := &checker{entry: e}
+	if !e.runner.Managed() {
+		return c
+	}
+	c.identity()
+	c.folders()
+	c.idle()
+	c.policies()
+	c.images()
+	c.resources()
+	c.placement()
+	c.metadata()
+	c.security()
+	c.services()
+	c.unhonoured()
 	return c
 }
 
-func duplicateTokens(entries []*entry) []Problem { return nil }
+// wrong reports a problem of a key, whose path is relative to the runner. Where the value couldn't even be taken, that has
+// been said, and what would follow from it is noise.
+func (c *checker) wrong(key, format string, args ...any) {
+	if !c.broken(key) {
+		c.problems = append(c.problems, c.at(key, format, args...))
+	}
+}
+
+func (c *checker) warn(key, format string, args ...any) {
+	c.warnings = append(c.warnings, c.at(key, format, args...))
+}
+
+// broken says whether the value of a key couldn't be taken.
+func (c *checker) broken(key string) bool {
+	place := c.at(key, "").Path
+	return slices.ContainsFunc(c.badValues, func(p Problem) bool { return p.Path == place })
+}
+
+// identity is what a runner is found and named by.
+func (c *checker) identity() {
+	r := c.runner
+	if r.HasIdle && r.Name == "" {
+		c.wrong("name", "is missing: idlecount shows the runner's pools under it")
+	}
+	if r.HasIdle && r.Token == "" {
+		c.wrong("token", "is missing: the runner's pods are found by its first nine characters")
+	}
+	if r.Limit < 0 {
+		c.wrong("limit", "%d is negative; 0 is unlimited", r.Limit)
+	}
+	if r.Shell != "bash" && r.Shell != "sh" {
+		c.wrong("shell", "%q is not supported: use bash or sh", r.Shell)
+	}
+	switch {
+	case r.Executor == ExecutorCustom:
+	case r.Executor == "kubernetes":
+		c.warn("executor", `is "kubernetes": GitLab Runner's own executor makes its own pods and will never claim an idle one; `+
+			`only "custom" does, with idlecount-executor in [runners.custom]`)
+	default:
+		c.warn("executor", `is %q: its jobs will never claim an idle pod; only "custom" does, with idlecount-executor in [runners.custom]`,
+			r.Executor)
+	}
+}
+
+// folders are where jobs work; each is a volume of the pod.
+func (c *checker) folders() {
+	for _, d := range []struct{ key, dir string }{{"builds_dir", c.runner.BuildsDir}, {"cache_dir", c.runner.CacheDir}} {
+		clean := path.Clean(d.dir)
+		switch {
+		case strings.ContainsAny(d.dir, "$:"):
+			c.wrong(d.key, "%q holds a character that a mount path can't have ($ or :); variables are not expanded here", d.dir)
+		case !path.IsAbs(clean) || clean == "/":
+			c.wrong(d.key, "%q is not an absolute path below /", d.dir)
+		case within(clean, wire.Dir) || within(wire.Dir, clean):
+			c.wrong(d.key, "%q holds idlecount's own files in a pod (%s): choose another", d.dir, wire.Dir)
+		}
+	}
+	if path.Clean(c.runner.BuildsDir) == path.Clean(c.runner.CacheDir) {
+		c.wrong("cache_dir", "%q is builds_dir too: a pod can't mount two volumes at one path", c.runner.CacheDir)
+	}
+}
+
+func within(dir, outer string) bool { return dir == outer || strings.HasPrefix(dir, outer+"/") }
+
+// unhonoured warns of GitLab's keys that would make another pod than the one that idlecount makes.
+func (c *checker) unhonoured() {
+	for _, u := range unhonouredKeys() {
+		key := "kubernetes." + u.key
+		if !c.isSet(key) {
+			continue
+		}
+		message := "is set and not honoured yet"
+		if u.note != "" {
+			message += ": " + u.note
+		}
+		c.warn(key, "%s", message)
+	}
+}
+
+// duplicateTokens finds runners that a driver couldn't tell apart.
+func duplicateTokens(entries []*entry) []Problem {
+	var problems []Problem
+	first := map[string]*entry{}
+	for _, e := range entries {
+		short := e.runner.ShortToken()
+		if !e.runner.Managed() || short == "" {
+			continue
+		}
+		other, taken := first[short]
+		if !taken {
+			first[short] = e
+			continue
+		}
+		problems = append(problems, e.at("token", "begins like the token of %s (%s): the driver finds its runner, and its pods, by %s",
+			other.runner.Path, fmt.Sprintf("%q", other.runner.Name), "the first nine characters"))
+	}
+	return problems
+}

@@ -120,6 +120,12 @@ func (p Period) someDateExists() bool {
 	return false
 }
 
+// CheckTimezone says what is wrong with the name of a timezone.
+func CheckTimezone(name string) error {
+	_, err := loadLocation(name)
+	return err
+}
+
 func loadLocation(name string) (*time.Location, error) {
 	if name == "" {
 		return time.Local, nil
@@ -150,6 +156,8 @@ func split(spec string) ([]string, error) {
 	case len(words) == 6 || len(words) == 7:
 		return nil, fmt.Errorf("period %q has %d fields: seconds and years are not supported, the five are %s",
 			spec, len(words), fieldNames)
+	case len(words) == 1:
+		return nil, fmt.Errorf("period %q has one field: it needs five (%s)", spec, fieldNames)
 	case len(words) != 5:
 		return nil, fmt.Errorf("period %q has %d fields: it needs five (%s)", spec, len(words), fieldNames)
 	}

@@ -1,0 +1,155 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+
+	"idlecount.dev/idlecount/cron"
+)
+
+// Bounds of our numbers. They are far beyond what a cluster holds; a number above them is a slip of the finger, and would
+// make the manager fill the cluster.
+const (
+	maxIdleCount   = 100_000
+	maxScaleFactor = 1_000
+	minTime        = time.Second
+)
+
+// idle checks idlecount's own keys of the table.
+func (c *checker) idle() {
+	k := c.runner.Kubernetes
+	c.values("kubernetes.", &k.IdleCount, &k.IdleTime, &k.ScaleFactor, &k.ScaleFactorLimit)
+	if t := k.IdleAbandonTime.Duration; t < minTime {
+		c.wrong("kubernetes.idle_abandon_time", "%q is too short: it must be at least %s", t, minTime)
+	}
+	switch k.IdleStrategy {
+	case StrategyPods:
+	case "pause", "buffer":
+		c.wrong("kubernetes.idle_strategy", "%q is not available in this version: only %q is", k.IdleStrategy, StrategyPods)
+	default:
+		c.wrong("kubernetes.idle_strategy", "%q is not a strategy: only %q is", k.IdleStrategy, StrategyPods)
+	}
+	count, factor := c.runner.wants()
+	images := c.runner.IdleImages()
+	switch wanted := count > 0 || factor > 0; {
+	case wanted && len(images) == 0 && !c.broken("kubernetes.idle_images"):
+		c.wrong("kubernetes.image", "is missing: idle pods are wanted, and need a job image; set image or idle_images")
+	case !wanted && c.isSet("kubernetes.idle_images") && !c.setAnywhere("idle_count", "scale_factor"):
+		c.warn("kubernetes.idle_images", "has no effect: idle_count is set neither here nor in an idle_policy")
+	}
+	if limit := c.runner.Limit; limit > 0 && count <= maxIdleCount && count*len(images) > limit {
+		c.warn("limit", "is %d: it also bounds idle pods, of which up to %d are wanted (%d for each of %s)",
+			limit, count*len(images), count, plural(len(images), "image"))
+	}
+}
+
+// setAnywhere says whether one of the keys is set in the table or in a policy of it.
+func (c *checker) setAnywhere(keys ...string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool {
+		return c.isSet("kubernetes."+key) || slices.ContainsFunc(c.runner.Kubernetes.IdlePolicies, func(p IdlePolicy) bool {
+			return key == "idle_count" && p.IdleCount != nil || key == "scale_factor" && p.ScaleFactor != nil
+		})
+	})
+}
+
+// values checks the keys that the table and its policies share; nil is a key that isn't set.
+func (c *checker) values(prefix string, count *int, idle *Duration, factor *float64, factorLimit *int) {
+	for _, n := range []struct {
+		key   string
+		value *int
+	}{{"idle_count", count}, {"scale_factor_limit", factorLimit}} {
+		switch {
+		case n.value == nil:
+		case *n.value < 0:
+			c.wrong(prefix+n.key, "%d is negative: it must be from 0 to %d", *n.value, maxIdleCount)
+		case *n.value > maxIdleCount:
+			c.wrong(prefix+n.key, "%d is too large: it must be from 0 to %d", *n.value, maxIdleCount)
+		}
+	}
+	if factor != nil && (math.IsNaN(*factor) || *factor < 0 || *factor > maxScaleFactor) {
+		c.wrong(prefix+"scale_factor", "%v is not a number from 0 to %d", *factor, maxScaleFactor)
+	}
+	switch {
+	case idle == nil || idle.Duration == 0 || idle.Duration >= minTime:
+	case idle.Duration < 0:
+		c.wrong(prefix+"idle_time", `%q is negative; "0s" lets idle pods live on`, idle.Duration)
+	default:
+		c.wrong(prefix+"idle_time", `%q is too short: it must be at least %s, or "0s" to let idle pods live on`, idle.Duration, minTime)
+	}
+}
+
+// policies checks the idle_policy tables.
+func (c *checker) policies() {
+	for i, p := range c.runner.Kubernetes.IdlePolicies {
+		prefix := fmt.Sprintf("kubernetes.idle_policy[%d]", i)
+		c.values(prefix+".", p.IdleCount, p.IdleTime, p.ScaleFactor, p.ScaleFactorLimit)
+		timezone := p.Timezone
+		if err := cron.CheckTimezone(timezone); err != nil {
+			c.wrong(prefix+".timezone", "%s", err)
+			timezone = "" // the periods have problems of their own
+		}
+		for j, spec := range p.Periods {
+			if _, err := cron.ParsePeriod(spec, timezone); err != nil {
+				c.wrong(fmt.Sprintf("%s.periods[%d]", prefix, j), "%s", err)
+			}
+		}
+		if p.Periods != nil && len(p.Periods) == 0 {
+			c.wrong(prefix+".periods", "is empty, so the policy would never be in force; without the key it always is")
+		}
+		if p.IdleCount == nil && p.IdleTime == nil && p.ScaleFactor == nil && p.ScaleFactorLimit == nil {
+			c.warn(prefix, "sets no value: while it is in force, those of [runners.kubernetes] hold")
+		}
+	}
+}
+
+// images checks every image that the configuration names.
+func (c *checker) images() {
+	k := c.runner.Kubernetes
+	for _, i := range []struct{ key, image string }{
+		{"image", k.Image}, {"helper_image", k.HelperImage}, {"idle_entrypoint_image", k.IdleEntrypointImage},
+	} {
+		if i.image != "" {
+			c.image("kubernetes."+i.key, i.image)
+		}
+	}
+	for i, image := range k.IdleImages {
+		key := fmt.Sprintf("kubernetes.idle_images[%d]", i)
+		first := slices.Index(k.IdleImages, image)
+		switch {
+		case image == "":
+			c.wrong(key, "is empty")
+		case first < i:
+			c.wrong(key, "%q is there already, as idle_images[%d]: idle_count is the number for each image", image, first)
+		default:
+			c.image(key, image)
+		}
+	}
+	if !c.isSet("kubernetes.helper_image") {
+		c.warn("kubernetes.helper_image", "is not set, so it is %s, which moves on with GitLab's releases: "+
+			"pin it to the version of your GitLab Runner, e.g. …/gitlab-runner-helper:x86_64-v19.4.0", DefaultHelperImage)
+	}
+}
+
+// image checks an image reference.
+func (c *checker) image(key, image string) {
+	if strings.Contains(image, "$") {
+		c.wrong(key, "%q holds a variable, but an idle pod is made before its job is known: write the image in full", image)
+		return
+	}
+	if _, err := name.ParseReference(image, name.WeakValidation); err != nil {
+		c.wrong(key, `%q is not an image reference: write it like "alpine:3.22" or "registry.example.com/group/image:tag", `+
+			"in lower case but for the tag, and without http://", image)
+	}
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
