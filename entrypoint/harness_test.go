@@ -1,0 +1,377 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"idlecount.dev/idlecount/entrypoint/wire"
+)
+
+// patience is how long a test waits for what has to come; it is never a measure of anything.
+const patience = 30 * time.Second
+
+// built returns the entrypoint as it is released, built once.
+var built = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "entrypoint-bin-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "entrypoint")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", path, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the entrypoint: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := built(); err == nil {
+		os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+func theBinary(t testing.TB) string {
+	t.Helper()
+	path, err := built()
+	require.NoError(t, err)
+	return path
+}
+
+// pod is a folder that containers share. Its name is short: the path of a socket is.
+type pod struct {
+	dir string
+	env []string // of the containers
+	// enter is put before the command line of what is started in the container of a role, as an exec does.
+	enter func(role wire.Role) []string
+}
+
+func newPod(t testing.TB) *pod {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pod-")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o777))
+	return &pod{dir: dir, env: []string{"PATH=" + os.Getenv("PATH")}}
+}
+
+func (p *pod) runDir() string { return filepath.Join(p.dir, "run") }
+
+// command is one of the entrypoint in a container.
+func (p *pod) command(t testing.TB, role wire.Role, args ...string) *exec.Cmd {
+	t.Helper()
+	var argv []string
+	if p.enter != nil {
+		argv = append(p.enter(role), wire.Binary)
+		argv = append(argv, args...)
+	} else {
+		argv = append([]string{theBinary(t)}, args...)
+		argv = append(argv, "--dir", p.dir)
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append([]string{wire.EnvRole + "=" + string(role)}, p.env...)
+	return cmd
+}
+
+// first is a PID 1, or stands for one.
+type first struct {
+	cmd    *exec.Cmd
+	log    *lockedBuffer
+	exited chan struct{}
+}
+
+func (p *pod) serve(t testing.TB, role wire.Role, env ...string) *first {
+	t.Helper()
+	cmd := p.command(t, role, wire.CommandServe)
+	cmd.Env = append(cmd.Env, wire.EnvIdleTime+"=0s")
+	cmd.Env = append(cmd.Env, env...)
+	return startFirst(t, cmd)
+}
+
+func startFirst(t testing.TB, cmd *exec.Cmd) *first {
+	t.Helper()
+	f := &first{cmd: cmd, log: &lockedBuffer{}, exited: make(chan struct{})}
+	cmd.Stderr = f.log
+	require.NoError(t, cmd.Start())
+	go func() { _ = cmd.Wait(); close(f.exited) }()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-f.exited
+		if t.Failed() {
+			t.Logf("log of PID 1:\n%s", f.log.String())
+		}
+	})
+	return f
+}
+
+// code waits for the end and returns the exit code.
+func (f *first) code(t testing.TB) int {
+	t.Helper()
+	select {
+	case <-f.exited:
+		return f.cmd.ProcessState.ExitCode()
+	case <-time.After(patience):
+		require.FailNow(t, "PID 1 didn't end", f.log.String())
+		return 0
+	}
+}
+
+func (f *first) running() bool {
+	select {
+	case <-f.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// claim claims the pod and returns what the command printed, and its exit code.
+func (p *pod) claim(t testing.TB, role wire.Role, job string) (wire.ClaimResult, int) {
+	t.Helper()
+	cmd := p.command(t, role, wire.CommandClaim, "--job", job)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok {
+		require.NoError(t, err)
+	} else if exit.ExitCode() == wire.ExitError {
+		require.FailNow(t, "claim failed")
+	}
+	var result wire.ClaimResult
+	require.NoError(t, json.Unmarshal(out, &result))
+	require.Equal(t, wire.Protocol, result.Protocol)
+	return result, cmd.ProcessState.ExitCode()
+}
+
+// claimedPod has both a PID 1 for build and a claim.
+func claimedPod(t testing.TB, env ...string) (*pod, *first) {
+	t.Helper()
+	p := newPod(t)
+	f := p.serve(t, wire.Build, env...)
+	eventually(t, func() bool { return exists(wire.Socket(p.runDir(), wire.Build)) })
+	_, code := p.claim(t, wire.Build, "1")
+	require.Equal(t, wire.ExitOK, code)
+	return p, f
+}
+
+// session is an `entrypoint run` and what a driver does with it.
+type session struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Reader
+	stderr *lockedBuffer
+	hello  wire.Hello
+	offset int64
+}
+
+func header(id, script string, offset int64) wire.RunHeader {
+	sum := sha256.Sum256([]byte(script))
+	return wire.RunHeader{Protocol: wire.Protocol, ID: id, Offset: offset, ScriptBytes: int64(len(script)), ScriptSHA256: hex.EncodeToString(sum[:])}
+}
+
+// open starts the command and sends nothing.
+func (p *pod) open(t testing.TB, role wire.Role, id string) *session {
+	t.Helper()
+	s := &session{t: t, cmd: p.command(t, role, wire.CommandRun, "--id", id), stderr: &lockedBuffer{}}
+	s.cmd.Stderr = s.stderr
+	var err error
+	s.in, err = s.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := s.cmd.StdoutPipe()
+	require.NoError(t, err)
+	s.out = bufio.NewReaderSize(out, 64<<10)
+	require.NoError(t, s.cmd.Start())
+	t.Cleanup(s.cut)
+	return s
+}
+
+// begin starts or follows a script, and takes the hello.
+func (p *pod) begin(t testing.TB, role wire.Role, id, script string, offset int64) *session {
+	t.Helper()
+	s := p.open(t, role, id)
+	s.send(header(id, script, offset), script)
+	s.greet(offset)
+	return s
+}
+
+func (s *session) send(h wire.RunHeader, script string) {
+	s.t.Helper()
+	line, err := json.Marshal(h)
+	require.NoError(s.t, err)
+	_, err = io.WriteString(s.in, string(line)+"\n"+script)
+	require.NoError(s.t, err)
+}
+
+func (s *session) greet(offset int64) {
+	s.t.Helper()
+	kind, payload := s.frame()
+	require.Equal(s.t, string(wire.FrameHello), string(kind), "%s %s", payload, s.stderr.String())
+	require.NoError(s.t, json.Unmarshal(payload, &s.hello))
+	require.Equal(s.t, offset, s.hello.Offset)
+	s.offset = offset
+}
+
+// try reads a frame; an error is the end of the stream.
+func (s *session) try() (byte, []byte, error) {
+	var head [5]byte
+	if _, err := io.ReadFull(s.out, head[:]); err != nil {
+		return 0, nil, err
+	}
+	n := binary.BigEndian.Uint32(head[1:])
+	if n > wire.MaxFrame {
+		return 0, nil, fmt.Errorf("a frame of %d bytes", n)
+	}
+	payload := make([]byte, n)
+	_, err := io.ReadFull(s.out, payload)
+	return head[0], payload, err
+}
+
+// frame reads a frame that isn't a ping.
+func (s *session) frame() (byte, []byte) {
+	s.t.Helper()
+	for {
+		kind, payload, err := s.try()
+		require.NoError(s.t, err, "stderr: %s", s.stderr)
+		if kind != wire.FramePing {
+			return kind, payload
+		}
+	}
+}
+
+func (s *session) control(c wire.Control) {
+	s.t.Helper()
+	line, err := json.Marshal(c)
+	require.NoError(s.t, err)
+	_, err = s.in.Write(append(line, '\n'))
+	require.NoError(s.t, err)
+}
+
+// until reads output, acknowledging it, until it ends with the text.
+func (s *session) until(text string) string {
+	s.t.Helper()
+	var all bytes.Buffer
+	for !strings.HasSuffix(all.String(), text) {
+		kind, payload := s.frame()
+		require.Equal(s.t, string(wire.FrameOutput), string(kind), "%s after %q", payload, all.String())
+		all.Write(payload)
+		s.offset += int64(len(payload))
+		s.control(wire.Control{Ack: s.offset})
+	}
+	return all.String()
+}
+
+// rest reads and acknowledges everything up to the exit.
+func (s *session) rest() (string, wire.Exit) {
+	s.t.Helper()
+	var all bytes.Buffer
+	for {
+		kind, payload := s.frame()
+		switch kind {
+		case wire.FrameOutput:
+			all.Write(payload)
+			s.offset += int64(len(payload))
+			s.control(wire.Control{Ack: s.offset})
+		case wire.FrameExit:
+			var exit wire.Exit
+			require.NoError(s.t, json.Unmarshal(payload, &exit))
+			require.Equal(s.t, s.offset, exit.Offset)
+			s.control(wire.Control{Done: true})
+			return all.String(), exit
+		default:
+			require.FailNow(s.t, "unexpected frame", "%q %s", kind, payload)
+		}
+	}
+}
+
+// failure expects the run to be refused or given up.
+func (s *session) failure() wire.Failure {
+	s.t.Helper()
+	for {
+		kind, payload := s.frame()
+		if kind == wire.FrameOutput || kind == wire.FrameHello {
+			continue
+		}
+		require.Equal(s.t, string(wire.FrameError), string(kind), "%s", payload)
+		var failure wire.Failure
+		require.NoError(s.t, json.Unmarshal(payload, &failure))
+		return failure
+	}
+}
+
+// cut ends the session like a broken connection.
+func (s *session) cut() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+// script runs one from beginning to end.
+func (p *pod) script(t testing.TB, role wire.Role, id, script string) (string, wire.Exit) {
+	t.Helper()
+	s := p.begin(t, role, id, script, 0)
+	require.True(t, s.hello.Started)
+	defer s.cut()
+	return s.rest()
+}
+
+func eventually(t testing.TB, condition func() bool) {
+	t.Helper()
+	require.Eventually(t, condition, patience, 5*time.Millisecond)
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// alive is true for a process that runs, false for a zombie.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, after, _ := bytes.Cut(stat, []byte(") "))
+	return after[0] != 'Z'
+}
+
+func (f *first) signal(t testing.TB, sig syscall.Signal) {
+	t.Helper()
+	require.NoError(t, f.cmd.Process.Signal(sig))
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

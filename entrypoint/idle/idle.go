@@ -1,0 +1,87 @@
+// Package idle decides how long the PID 1 of a pod's container goes on: an unclaimed pod until its idle time is over, a
+// claimed one until no driver has shown up for the abandon time. It is pure: what is known and the time are arguments. It
+// refuses to know of files, sockets and processes.
+package idle
+
+import "time"
+
+// Claim is what the claim file of the pod says.
+type Claim int
+
+// The claim file is created once, so a state other than Unclaimed is final.
+const (
+	Unclaimed Claim = iota
+	Claimed
+	Expired
+)
+
+// Limits bounds the waiting. Idle counts from the start of PID 1, zero turns it off. Abandon counts from the last sign of
+// a driver and is positive.
+type Limits struct {
+	Idle    time.Duration
+	Abandon time.Duration
+}
+
+// Beat is how often the presence of a driver is shown to the other container, and looked for there. It is so much shorter
+// than the abandon time that a few beats may be lost.
+func (l Limits) Beat() time.Duration { return l.Abandon / 8 }
+
+// State is what a PID 1 knows.
+type State struct {
+	Started  time.Time // when this PID 1 started
+	Claim    Claim
+	Attached bool      // a driver is attached to this container
+	Seen     time.Time // the last sign of a driver in any container, on the clock of now
+	Mark     time.Time // modification time of the file that is touched while a driver is attached, as last read
+}
+
+// Look takes in what a look at the claim and at the touched file showed. A driver was there if the mark changed, however
+// it changed: a step of the wall clock must neither end a job nor keep a pod.
+func (s State) Look(claim Claim, mark, now time.Time) State {
+	if s.Claim == Unclaimed {
+		s.Claim = claim
+	}
+	if s.Attached || s.Seen.IsZero() && s.Claim == Claimed || !mark.Equal(s.Mark) {
+		s.Seen = now
+	}
+	s.Mark = mark
+	return s
+}
+
+// Action is what a PID 1 does next.
+type Action int
+
+// Expire means: try to create the claim file as expired, then look again. End is the clean end of an expired pod, Abandon
+// the end of one whose job has lost its driver.
+const (
+	Wait Action = iota
+	Expire
+	End
+	Abandon
+)
+
+// Next decides. The time says when to look again if nothing happens before; it is zero where only an event can change
+// anything, so that an idle PID 1 never wakes up, and set for Wait only.
+func Next(l Limits, s State, now time.Time) (Action, time.Time) {
+	switch {
+	case s.Claim == Expired:
+		return End, time.Time{}
+	case s.Claim == Unclaimed && l.Idle == 0:
+		return Wait, time.Time{}
+	case s.Claim == Unclaimed:
+		if at := s.Started.Add(l.Idle); now.Before(at) {
+			return Wait, at
+		}
+		return Expire, time.Time{}
+	case s.Attached:
+		return Wait, now.Add(l.Beat())
+	}
+	at := s.Seen.Add(l.Abandon)
+	if !now.Before(at) {
+		return Abandon, time.Time{}
+	}
+	if beat := now.Add(l.Beat()); beat.Before(at) {
+		at = beat
+	}
+	return Wait, at
+}

@@ -1,0 +1,138 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"idlecount.dev/idlecount/entrypoint/attach"
+	"idlecount.dev/idlecount/entrypoint/claimfile"
+	"idlecount.dev/idlecount/entrypoint/idle"
+	"idlecount.dev/idlecount/entrypoint/peer"
+	"idlecount.dev/idlecount/entrypoint/process"
+	"idlecount.dev/idlecount/entrypoint/script"
+	"idlecount.dev/idlecount/entrypoint/wire"
+)
+
+const (
+	// stopGrace is what a script gets when the container is told to stop; the kubelet's own patience is 30 s by default.
+	stopGrace    = 25 * time.Second
+	abandonGrace = 10 * time.Second
+	// exitStopped is that of a process ended by TERM, in the words of a shell.
+	exitStopped = 128 + int(unix.SIGTERM)
+	// terminationLog is where Kubernetes takes the reason of a container's end from.
+	terminationLog = "/dev/termination-log"
+)
+
+// serve is PID 1. It returns the exit code when it is over, or why it can't begin.
+func serve(runDir string, env []string, stderr io.Writer) (int, error) {
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	set, err := parseSettings(env)
+	if err != nil {
+		return 0, err
+	}
+	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), 2)) // each more costs memory, in every idle pod of a large node
+	if set.role == wire.Helper {
+		unix.Umask(0) // the build container may run as another user, and must be able to change what was fetched here
+	}
+	procs, err := process.New()
+	if err != nil {
+		return 0, err
+	}
+	files := claimfile.Dir(runDir)
+	if err := files.Make(); err != nil {
+		return 0, err
+	}
+	scriptEnv, err := scriptEnvironment(set.role, runDir, env)
+	if err != nil {
+		log.Warn("gitlab-runner will not be found by scripts", "error", err)
+	}
+	listener, err := peer.Listen(runDir, set.role)
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	// SIGHUP and SIGPIPE would end a Go program: the one is nothing to PID 1, the other comes when nobody reads its log.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	go procs.Reap(context.Background())
+
+	runner := script.NewRunner(procs, scriptEnv, log)
+	watch := newWatch(set.limits, files, log)
+	server := attach.Server{Runner: runner, Log: log, Poked: watch.poke, Claimed: watch.claimed, Present: watch.present}
+	go server.Serve(listener)
+	shell, err := script.FindShell(scriptEnv)
+	if err != nil {
+		log.Warn("scripts can't be run", "error", err)
+	}
+	log.Info("started", "role", set.role, "idle_time", set.limits.Idle, "abandon_time", set.limits.Abandon, "shell", shell,
+		"protocol", wire.Protocol)
+	action := watch.wait(ctx)
+	return end(action, set, runDir, runner, log), nil
+}
+
+// end ends what runs, says why, and returns the exit code.
+func end(action idle.Action, set settings, runDir string, runner *script.Runner, log *slog.Logger) int {
+	code, reason := exitStopped, "told to stop"
+	why, grace := script.Stopped, stopGrace
+	switch action {
+	case idle.End:
+		code, reason = wire.ExitOK, fmt.Sprintf("expired: nobody claimed the pod for %s", set.limits.Idle)
+	case idle.Abandon:
+		code, reason = wire.ExitAbandoned, fmt.Sprintf("abandoned: no driver was attached for %s", set.limits.Abandon)
+		why, grace = script.Abandoned, abandonGrace
+	default:
+		// A claim that comes at this moment must not succeed.
+		if content, err := claimfile.Dir(runDir).Expire(); err == nil && content.State == idle.Expired {
+			code = wire.ExitOK
+		}
+	}
+	log.Info("ending", "reason", reason, "code", code)
+	if err := os.WriteFile(terminationLog, []byte(reason+"\n"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Warn("the reason can't be left for the kubelet", "error", err)
+	}
+	peer.Poke(runDir, other(set.role))
+	runner.Close(why, grace)
+	return code
+}
+
+func other(role wire.Role) wire.Role {
+	if role == wire.Build {
+		return wire.Helper
+	}
+	return wire.Build
+}
+
+// scriptEnvironment is that of scripts. In the helper container they find gitlab-runner, under which name GitLab's
+// scripts call what GitLab's helper image has as gitlab-runner-helper.
+func scriptEnvironment(role wire.Role, runDir string, env []string) ([]string, error) {
+	const wanted, present = "gitlab-runner", "gitlab-runner-helper"
+	if role != wire.Helper || script.LookPath(env, wanted) != "" {
+		return script.Environment(env), nil
+	}
+	target := script.LookPath(env, present)
+	if target == "" {
+		return script.Environment(env), fmt.Errorf("neither %s nor %s is in this container: caches and artifacts won't work", wanted, present)
+	}
+	folder := filepath.Join(runDir, "tools")
+	if err := os.Mkdir(folder, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return script.Environment(env), err
+	}
+	if err := os.Symlink(target, filepath.Join(folder, wanted)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return script.Environment(env), err
+	}
+	return script.Environment(env, folder), nil
+}
