@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// figures are what one run measured.
+type figures struct {
+	warm, cold, exec []time.Duration
+	writes           []string // what a warm job's prepare wrote to the API: method and path
+}
+
+func (f figures) print(w io.Writer) {
+	warm, cold, exec := quantile(f.warm, 0.5), quantile(f.cold, 0.5), quantile(f.exec, 0.5)
+	fmt.Fprintln(w, "from the driver's first call to the first byte of the script's output")
+	fmt.Fprintln(w, "        n   median      p90")
+	row := func(name string, d []time.Duration) {
+		fmt.Fprintf(w, "%-6s %2d  %4.0f ms  %4.0f ms\n", name, len(d), ms(quantile(d, 0.5)), ms(quantile(d, 0.9)))
+	}
+	row("warm", f.warm)
+	row("cold", f.cold)
+	row("exec", f.exec)
+	fmt.Fprintf(w, "cold / warm         %.1f\n", cold.Seconds()/warm.Seconds())
+	fmt.Fprintf(w, "warm / bare exec    %.1f\n", warm.Seconds()/exec.Seconds())
+	fmt.Fprintf(w, "API writes a claim  %d (%s)\n", len(f.writes), strings.Join(f.writes, ", "))
+}
+
+func ms(d time.Duration) float64 { return d.Seconds() * 1000 }
+
+// quantile is the nearest-rank quantile of durations, in any order; 0 for none.
+func quantile(durations []time.Duration, q float64) time.Duration {
+	if len(durations) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(durations))
+	rank := int(q*float64(len(sorted))+0.999999) - 1
+	return sorted[min(max(rank, 0), len(sorted)-1)]
+}
