@@ -2,6 +2,7 @@ package cron
 
 import (
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -93,6 +94,9 @@ func steady(t time.Time, periods []Period) (matches bool, until time.Time) {
 	location := periods[0].location
 	if location == nil {
 		return false, t.AddDate(horizon, 0, 0)
+	}
+	if slices.ContainsFunc(periods, Period.isAlways) {
+		return true, t.AddDate(horizon, 0, 0) // the common case that would else be looked for day by day
 	}
 	local := t.In(location)
 	intoMinute := time.Duration(local.Second())*time.Second + time.Duration(local.Nanosecond())

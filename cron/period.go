@@ -108,6 +108,17 @@ func (p Period) containsDay(t time.Time) bool {
 	return day && weekday
 }
 
+// isAlways says whether every minute matches.
+func (p Period) isAlways() bool {
+	everyDay := all(p.days, 1, 31) && all(p.weekdays, 0, 6) || p.oneDayFieldIsEnough && (all(p.days, 1, 31) || all(p.weekdays, 0, 6))
+	return everyDay && all(p.minutes, 0, 59) && all(p.hours, 0, 23) && all(p.months, 1, 12)
+}
+
+func all(bits uint64, from, to int) bool {
+	mask := uint64(1)<<(to+1) - uint64(1)<<from
+	return bits&mask == mask
+}
+
 func has(bits uint64, value int) bool { return bits>>value&1 == 1 }
 
 func (p Period) someDateExists() bool {
@@ -216,7 +227,7 @@ func (f field) element(text string) ([]string, error) {
 	case hasStep:
 		to = f.max
 		if f.isWeekday() {
-			to = 6 // robfig's, and cron's: Sunday is the first day here, not again the last
+			to = max(from, 6) // Sunday is the first day here, and not the last as well
 		}
 	}
 	if from > to {
