@@ -131,7 +131,7 @@ func (c *checker) images() {
 	}
 	if !c.isSet("kubernetes.helper_image") {
 		c.warn("kubernetes.helper_image", "is not set, so it is %s, which moves on with GitLab's releases: "+
-			"pin it to the version of your GitLab Runner, e.g. …/gitlab-runner-helper:x86_64-v19.4.0", DefaultHelperImage)
+			"pin it to the version of your GitLab Runner, e.g. …/gitlab-runner-helper:x86_64-v19.3.0", DefaultHelperImage)
 	}
 }
 
