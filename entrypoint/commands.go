@@ -39,6 +39,8 @@ func run(args, env []string, std streams) int {
 		fmt.Fprintf(std.err, "entrypoint: %v\n%s\n", err, usage)
 		return wire.ExitUsage
 	}
+	// Each thread costs memory, in every pod of a node with many cores; there is never much to do at once.
+	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), 2))
 	runDir := filepath.Join(c.dir, filepath.Base(wire.RunDir))
 	code := wire.ExitOK
 	switch c.name {

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,7 +42,6 @@ func serve(runDir string, env []string, stderr io.Writer) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), 2)) // each more costs memory, in every idle pod of a large node
 	if set.role == wire.Helper {
 		unix.Umask(0) // the build container may run as another user, and must be able to change what was fetched here
 	}
@@ -68,12 +66,14 @@ func serve(runDir string, env []string, stderr io.Writer) (int, error) {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
 	defer stop()
-	go procs.Reap(context.Background())
+	go procs.Reap()
 
 	runner := script.NewRunner(procs, scriptEnv, log)
-	watch := newWatch(set.limits, files, log)
+	bothUp := func() bool { _, err := os.Stat(wire.Socket(runDir, other(set.role))); return err == nil }
+	watch := newWatch(set.limits, files, bothUp, log)
 	server := attach.Server{Runner: runner, Log: log, Poked: watch.poke, Claimed: watch.claimed, Present: watch.present}
 	go server.Serve(listener)
+	peer.Poke(runDir, other(set.role)) // its idle clock starts with the later of both containers
 	shell, err := script.FindShell(scriptEnv)
 	if err != nil {
 		log.Warn("scripts can't be run", "error", err)
@@ -101,12 +101,25 @@ func end(action idle.Action, set settings, runDir string, runner *script.Runner,
 		}
 	}
 	log.Info("ending", "reason", reason, "code", code)
-	if err := os.WriteFile(terminationLog, []byte(reason+"\n"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := leaveReason(reason); err != nil {
 		log.Warn("the reason can't be left for the kubelet", "error", err)
 	}
 	peer.Poke(runDir, other(set.role))
 	runner.Close(why, grace)
 	return code
+}
+
+// leaveReason writes the termination message, where the kubelet has mounted a file for it.
+func leaveReason(reason string) error {
+	file, err := os.OpenFile(terminationLog, os.O_WRONLY|os.O_TRUNC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(file, reason+"\n")
+	return errors.Join(err, file.Close())
 }
 
 func other(role wire.Role) wire.Role {

@@ -33,10 +33,11 @@ type watch struct {
 	look     chan struct{} // one token: look at the claim
 	visited  chan struct{} // one token: a driver came or went
 	attached atomic.Int32  // drivers that are attached to this container
+	bothUp   func() bool   // the other container's PID 1 has started
 }
 
-func newWatch(limits idle.Limits, files agreement, log *slog.Logger) *watch {
-	return &watch{limits: limits, files: files, log: log, look: make(chan struct{}, 1), visited: make(chan struct{}, 1)}
+func newWatch(limits idle.Limits, files agreement, bothUp func() bool, log *slog.Logger) *watch {
+	return &watch{limits: limits, files: files, bothUp: bothUp, log: log, look: make(chan struct{}, 1), visited: make(chan struct{}, 1)}
 }
 
 // poke makes wait look at the claim.
@@ -60,72 +61,70 @@ func (w *watch) claimed() (bool, error) {
 // wait returns idle.End or idle.Abandon, or idle.Wait where the context ended first.
 func (w *watch) wait(ctx context.Context) idle.Action {
 	state := idle.State{Started: time.Now()}
-	visit := false
+	visited := false
 	for {
-		state = w.observe(state, visit)
+		state = w.observe(state, visited)
 		action, at := idle.Next(w.limits, state, time.Now())
-		if action == idle.Expire {
-			if _, err := w.files.Expire(); err == nil {
-				continue
-			} else {
-				w.log.Error("the pod can't expire; trying again", "error", err, "after", retryTime)
-				at = time.Now().Add(retryTime)
+		switch action {
+		case idle.Expire:
+			_, err := w.files.Expire()
+			if err == nil {
+				continue // the next look shows who was faster
 			}
-		} else if action != idle.Wait {
+			w.log.Error("the pod can't expire; trying again", "error", err, "after", retryTime)
+			at = time.Now().Add(retryTime)
+		case idle.End, idle.Abandon:
 			return action
 		}
 		var timer <-chan time.Time
 		if !at.IsZero() {
 			timer = time.After(time.Until(at))
 		}
-		visit = false
+		visited = false
 		select {
 		case <-ctx.Done():
 			return idle.Wait
 		case <-timer:
 		case <-w.look:
 		case <-w.visited:
-			visit = true
+			visited = true
 		}
 	}
 }
 
-// observe looks at the files and, while a driver is here, shows that to the other container.
-func (w *watch) observe(state idle.State, visit bool) idle.State {
-	claim, mark := state.Claim, state.Mark
-	if claim == idle.Unclaimed {
+// observe looks at what the containers share and, while a driver is here, shows that to the other container.
+func (w *watch) observe(state idle.State, visited bool) idle.State {
+	sight := idle.Sight{Claim: state.Claim, Attached: w.attached.Load() > 0, Visited: visited, Mark: state.Mark}
+	if state.Claim == idle.Unclaimed {
 		content, err := w.files.Read()
 		if err != nil {
 			w.log.Error("the claim can't be read", "error", err)
 		}
-		claim = content.State
-		if claim == idle.Claimed {
+		sight.Claim = content.State
+		sight.Both = w.bothUp()
+		if sight.Claim == idle.Claimed {
 			w.log.Info("claimed", "job", content.Job)
 		}
 	}
-	if claim == idle.Claimed {
-		mark = w.mark(mark, visit)
+	if sight.Claim == idle.Claimed {
+		sight.Mark = w.mark(state.Mark, visited || sight.Attached)
 	}
-	state.Attached = w.attached.Load() > 0
-	state = state.Look(claim, mark, time.Now())
-	if visit {
-		state.Seen = time.Now()
-	}
-	return state
+	return state.Look(sight, time.Now())
 }
 
 // mark returns the time of the last sign of a driver. Where the file is gone, or can't be looked at, the answer is a
 // change: to take a job for abandoned needs evidence.
-func (w *watch) mark(last time.Time, visit bool) time.Time {
-	if visit || w.attached.Load() > 0 {
+func (w *watch) mark(last time.Time, here bool) time.Time {
+	if here {
 		if err := w.files.Touch(); err != nil {
 			w.log.Warn("the other container can't be told that a driver is attached", "error", err)
 		}
 	}
 	mark, err := w.files.Touched()
 	if errors.Is(err, fs.ErrNotExist) {
-		err = w.files.Touch()
-		mark = last.Add(1)
+		if err = w.files.Touch(); err == nil {
+			mark, err = w.files.Touched()
+		}
 	}
 	if err != nil {
 		w.log.Warn("drivers of the other container can't be seen", "error", err)

@@ -15,8 +15,8 @@ const (
 	Expired
 )
 
-// Limits bounds the waiting. Idle counts from the start of PID 1, zero turns it off. Abandon counts from the last sign of
-// a driver and is positive.
+// Limits bounds the waiting. Idle counts from the moment when both containers were up, zero turns it off. Abandon counts
+// from the last sign of a driver and is positive.
 type Limits struct {
 	Idle    time.Duration
 	Abandon time.Duration
@@ -28,23 +28,37 @@ func (l Limits) Beat() time.Duration { return l.Abandon / 8 }
 
 // State is what a PID 1 knows.
 type State struct {
-	Started  time.Time // when this PID 1 started
+	Started  time.Time // when this PID 1 started, or saw the other one's start after its own
+	Both     bool      // the other container is up as well
 	Claim    Claim
 	Attached bool      // a driver is attached to this container
 	Seen     time.Time // the last sign of a driver in any container, on the clock of now
 	Mark     time.Time // modification time of the file that is touched while a driver is attached, as last read
 }
 
-// Look takes in what a look at the claim and at the touched file showed. A driver was there if the mark changed, however
-// it changed: a step of the wall clock must neither end a job nor keep a pod.
-func (s State) Look(claim Claim, mark, now time.Time) State {
+// Sight is what a look at the pod showed.
+type Sight struct {
+	Claim    Claim
+	Both     bool      // the other container's PID 1 has been there
+	Attached bool      // a driver is attached to this container
+	Visited  bool      // a driver came or went since the look before
+	Mark     time.Time // modification time of the file that is touched while a driver is attached
+}
+
+// Look takes in a sight. A driver was there if the mark changed, however it changed: a step of the wall clock must neither
+// end a job nor keep a pod.
+func (s State) Look(sight Sight, now time.Time) State {
 	if s.Claim == Unclaimed {
-		s.Claim = claim
+		s.Claim = sight.Claim
 	}
-	if s.Attached || s.Seen.IsZero() && s.Claim == Claimed || !mark.Equal(s.Mark) {
+	if sight.Both && !s.Both {
+		s.Both, s.Started = true, now
+	}
+	s.Attached = sight.Attached
+	if s.Claim == Claimed && (s.Attached || sight.Visited || s.Seen.IsZero() || !sight.Mark.Equal(s.Mark)) {
 		s.Seen = now
 	}
-	s.Mark = mark
+	s.Mark = sight.Mark
 	return s
 }
 

@@ -5,7 +5,6 @@
 package process
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -49,18 +48,13 @@ func New() (*Table, error) {
 	return &Table{children: map[int]*Child{}, changed: make(chan struct{})}, nil
 }
 
-// Reap waits for children until the context ends. It wakes up for SIGCHLD only.
-func (t *Table) Reap(ctx context.Context) {
+// Reap waits for children, for ever. It wakes up for SIGCHLD only.
+func (t *Table) Reap() {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGCHLD)
-	defer signal.Stop(signals)
 	for {
 		t.reapAll()
-		select {
-		case <-ctx.Done():
-			return
-		case <-signals:
-		}
+		<-signals
 	}
 }
 

@@ -13,26 +13,25 @@ import (
 	"idlecount.dev/idlecount/entrypoint/spool"
 )
 
+// lateTime is how long, after the shell has ended, output is still taken from processes that hold its pipe. Most scripts
+// leave none and don't wait; `exec > >(tee log)` leaves one that is just writing the last lines.
+const lateTime = 200 * time.Millisecond
+
 // pump moves a script's output from its pipe to the spool. What the shell wrote before it ended is moved; what a process
 // that outlives it writes to the same pipe later is read and thrown away, so that it neither blocks nor gets SIGPIPE.
 type pump struct {
 	pipe    *os.File
 	out     *spool.Spool
-	gone    chan struct{} // closed when the shell has ended
 	stop    chan struct{} // closed to give up what isn't in the spool yet
 	drained chan struct{} // closed when the spool has all that it will get
 }
 
 func newPump(pipe *os.File, out *spool.Spool) *pump {
-	return &pump{pipe: pipe, out: out, gone: make(chan struct{}), stop: make(chan struct{}), drained: make(chan struct{})}
+	return &pump{pipe: pipe, out: out, stop: make(chan struct{}), drained: make(chan struct{})}
 }
 
-// shellGone tells that the shell has ended: what is in the pipe now is the rest of its output.
-func (p *pump) shellGone() {
-	// First the deadline, which only interrupts a read: run clears it once it sees the closed channel.
-	_ = p.pipe.SetReadDeadline(time.Unix(1, 0))
-	close(p.gone)
-}
+// shellGone tells that the shell has ended: the output ends with the pipe, or a little later.
+func (p *pump) shellGone() { _ = p.pipe.SetReadDeadline(time.Now().Add(lateTime)) }
 
 func (p *pump) giveUp() { close(p.stop) }
 
@@ -47,24 +46,11 @@ func (p *pump) run() {
 	}
 }
 
-// move fills the spool until the rest is in it or was given up; an error is the end of the pipe.
+// move fills the spool until all is in it or was given up; an error is the end of the pipe. After the deadline that
+// shellGone sets it takes what is in the pipe, and no more, whoever goes on writing.
 func (p *pump) move() error {
-	const unbounded = -1
-	rest := unbounded
-	for rest != 0 {
-		select {
-		case <-p.gone:
-			if rest == unbounded {
-				_ = p.pipe.SetReadDeadline(time.Time{})
-				waiting, err := readable(p.pipe)
-				if err != nil {
-					return err
-				}
-				rest = waiting
-				continue
-			}
-		default:
-		}
+	limit, last := readSize, false
+	for limit > 0 {
 		if p.out.Full() {
 			select {
 			case <-p.out.Room():
@@ -73,20 +59,18 @@ func (p *pump) move() error {
 			}
 			continue
 		}
-		limit := rest
-		if rest == unbounded {
-			limit = readSize
-		}
 		n, err := p.read(limit)
-		if rest != unbounded {
-			rest -= n
-		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			<-p.gone
-			continue
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded) && !last:
+			_ = p.pipe.SetReadDeadline(time.Time{})
+			if limit, err = readable(p.pipe); err != nil {
+				return err
+			}
+			last = true
+		case err != nil:
 			return err
+		case last:
+			limit -= n
 		}
 	}
 	return nil

@@ -1,0 +1,105 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"flag"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"idlecount.dev/idlecount/entrypoint/idle"
+	"idlecount.dev/idlecount/entrypoint/wire"
+)
+
+func TestParse(t *testing.T) {
+	cases := map[string]struct {
+		args []string
+		want command
+		fail string
+	}{
+		"install":             {[]string{"install"}, command{name: "install", dir: wire.Dir}, ""},
+		"serve":               {[]string{"serve", "--dir", "/x"}, command{name: "serve", dir: "/x"}, ""},
+		"claim":               {[]string{"claim", "--job", "41"}, command{name: "claim", dir: wire.Dir, job: "41"}, ""},
+		"run":                 {[]string{"run", "--id", "a b"}, command{name: "run", dir: wire.Dir, id: "a b"}, ""},
+		"cancel":              {[]string{"cancel", "--id=a", "--grace=1m"}, command{name: "cancel", dir: wire.Dir, id: "a", grace: time.Minute}, ""},
+		"cancel has a grace":  {[]string{"cancel", "--id", "a"}, command{name: "cancel", dir: wire.Dir, id: "a", grace: defaultGrace}, ""},
+		"nothing":             {nil, command{}, "no command is given"},
+		"something else":      {[]string{"start"}, command{}, `unknown command "start"`},
+		"another's flag":      {[]string{"serve", "--job", "1"}, command{}, "flag provided but not defined: -job"},
+		"too much":            {[]string{"install", "/x"}, command{}, `unexpected argument "/x"`},
+		"claim without a job": {[]string{"claim"}, command{}, "job id"},
+		"a job id of two":     {[]string{"claim", "--job", "1 2"}, command{}, "without spaces"},
+		"run without an id":   {[]string{"run"}, command{}, "--id is missing"},
+		"a negative grace":    {[]string{"cancel", "--id", "a", "--grace", "-1s"}, command{}, "is negative"},
+		"no folder":           {[]string{"serve", "--dir="}, command{}, "--dir is empty"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := parse(c.args)
+			if c.fail != "" {
+				require.ErrorContains(t, err, c.fail)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, got)
+		})
+	}
+	for _, help := range [][]string{{"--help"}, {"help"}, {"run", "-h"}} {
+		_, err := parse(help)
+		require.ErrorIs(t, err, flag.ErrHelp)
+	}
+}
+
+func TestUsageGoesWhereItBelongs(t *testing.T) {
+	var out, errs bytes.Buffer
+	require.Equal(t, wire.ExitUsage, run([]string{"start"}, nil, streams{out: &out, err: &errs}))
+	require.Empty(t, out.String())
+	require.Contains(t, errs.String(), usage)
+	errs.Reset()
+	require.Equal(t, wire.ExitOK, run([]string{"help"}, nil, streams{out: &out, err: &errs}))
+	require.Contains(t, out.String(), usage)
+	out.Reset()
+	require.Equal(t, wire.ExitOK, run([]string{"version"}, nil, streams{out: &out, err: &errs}))
+	require.Contains(t, out.String(), "protocol 1")
+	require.Empty(t, errs.String())
+}
+
+func TestParseSettings(t *testing.T) {
+	role := wire.EnvRole + "=helper"
+	cases := map[string]struct {
+		env  []string
+		want settings
+		fail []string
+	}{
+		"all given": {
+			env:  []string{role, wire.EnvIdleTime + "=30m", wire.EnvAbandonTime + "=1m"},
+			want: settings{wire.Helper, idle.Limits{Idle: 30 * time.Minute, Abandon: time.Minute}},
+		},
+		"no idle timer, the usual abandon time": {
+			env:  []string{role, wire.EnvIdleTime + "=0s"},
+			want: settings{wire.Helper, idle.Limits{Abandon: wire.DefaultAbandonTime}},
+		},
+		"nothing given": {fail: []string{`IDLECOUNT_ROLE="": want "build" or "helper"`, "IDLECOUNT_IDLE_TIME is not set"}},
+		"all wrong": {
+			env: []string{wire.EnvRole + "=svc", wire.EnvIdleTime + "=30", wire.EnvAbandonTime + "=0s"},
+			fail: []string{`IDLECOUNT_ROLE="svc"`, `IDLECOUNT_IDLE_TIME="30": want a duration such as 30m`,
+				"IDLECOUNT_ABANDON_TIME=0s is not positive"},
+		},
+		"a negative idle time": {env: []string{role, wire.EnvIdleTime + "=-1s"}, fail: []string{"is negative; 0s turns the idle timer off"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := parseSettings(c.env)
+			if c.fail == nil {
+				require.NoError(t, err)
+				require.Equal(t, c.want, got)
+			}
+			for _, fail := range c.fail {
+				require.ErrorContains(t, err, fail)
+			}
+		})
+	}
+}
