@@ -86,7 +86,7 @@ func TestAClaimedPodIsWhatAColdOneIs(t *testing.T) {
 
 func TestVariablesInPodLabels(t *testing.T) {
 	r := load(t, "minimal")
-	r.Kubernetes.PodLabels = map[string]string{"a": "$A-${B}", "b": "$MISSING", "c": "plain", "d": "x/y", "e": "$$A"}
+	r.Kubernetes.PodLabels = map[string]string{"a": "$A-${B}", "b": "$MISSING", "c": "plain", "d": "x/y"}
 	pod := IdlePod(r, shapeOf(t, r, Job{}), "pod", 0, testAnchor)
 	require.Equal(t, "plain", pod.Labels["c"])
 	require.Equal(t, "x_y", pod.Labels["d"])
@@ -95,8 +95,27 @@ func TestVariablesInPodLabels(t *testing.T) {
 	m := ClaimMetadata(r, JobMeta{Variables: map[string]string{"A": "äh", "B": "b"}}, Warm)
 	require.Equal(t, "h-b-"+shortHash([]byte("äh-b")), m.Labels["a"])
 	require.Empty(t, m.Labels["b"])
-	require.Equal(t, "A", m.Labels["e"][:1])
+	require.Equal(t, "$A", expand("$$A", map[string]string{"A": "x"}))
 	require.NotContains(t, m.Labels, "c")
+}
+
+func TestOurKeysAreNotTheConfigurationsToSet(t *testing.T) {
+	r := load(t, "minimal")
+	forged := map[string]string{LabelState: "forged", LabelJob: "$FORGED", AnnotationWarmth: "forged", AnnotationSafeToEvict: "forged", "a": "b"}
+	r.Kubernetes.PodLabels, r.Kubernetes.PodAnnotations = forged, forged
+	pod := IdlePod(r, shapeOf(t, r, Job{}), "pod", 0, testAnchor)
+	require.Equal(t, "forged", pod.Labels[AnnotationSafeToEvict], "a label of that name is nobody's")
+	for _, m := range []map[string]string{pod.Labels, pod.Annotations} {
+		require.Equal(t, "b", m["a"])
+		require.NotContains(t, m, LabelJob)
+		require.NotContains(t, m, AnnotationWarmth)
+	}
+	require.Equal(t, StateIdle, pod.Labels[LabelState])
+	require.NotContains(t, pod.Annotations, LabelState)
+	require.Equal(t, "true", pod.Annotations[AnnotationSafeToEvict])
+	claim := ClaimMetadata(r, testMeta(), Warm)
+	require.Equal(t, "101", claim.Labels[LabelJob])
+	require.Equal(t, "false", claim.Annotations[AnnotationSafeToEvict])
 }
 
 func TestActiveDeadline(t *testing.T) {

@@ -50,7 +50,6 @@ func (k quantityKeys) resources() (Resources, error) {
 			return Resources{}, fmt.Errorf("%s%s: %q is not a quantity such as 500m or 1Gi: %w", k.prefix, q.key, q.written, err)
 		}
 		// The same format for all that is counted alike: "1Gi" and "1073741824" are one amount.
-		parsed.Format = q.format
 		*q.to = resource.NewDecimalQuantity(*parsed.AsDec(), q.format).String()
 	}
 	return r, nil

@@ -127,6 +127,12 @@ func TestSecurityOfTheBuildContainer(t *testing.T) {
 			}, "",
 			locked(func(c *corev1.SecurityContext) { c.SeccompProfile = nil }),
 		},
+		"and an unmasked /proc": {
+			func(k *config.Kubernetes, c *config.ContainerSecurityContext) {
+				k.PodSecurityContext.RunAsUser, c.ProcMount = new(int64(1000)), "unmasked"
+			}, "",
+			corev1.SecurityContext{Capabilities: caps(nil, netRaw), ProcMount: new(corev1.UnmaskedProcMount)},
+		},
 		"run_as_non_root = false is an answer": {
 			func(k *config.Kubernetes, c *config.ContainerSecurityContext) {
 				k.PodSecurityContext.RunAsUser, c.RunAsNonRoot = new(int64(1000)), new(false)

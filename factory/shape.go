@@ -177,14 +177,12 @@ func (b shapeBuilder) dirs(s *Shape, r config.Runner, _ Job) error {
 		switch {
 		case !path.IsAbs(*d.to) || *d.to == "/":
 			return fmt.Errorf("%s.%s: %q is not an absolute path below /", r.Path, d.key, d.written)
-		case within(*d.to, wire.Dir) || within(wire.Dir, *d.to):
+		case *d.to == wire.Dir || strings.HasPrefix(*d.to, wire.Dir+"/"):
 			return fmt.Errorf("%s.%s: %q holds idlecount's own files in a pod (%s); choose another", r.Path, d.key, d.written, wire.Dir)
 		}
 	}
 	return nil
 }
-
-func within(dir, outer string) bool { return dir == outer || strings.HasPrefix(dir, outer+"/") }
 
 // tolerations reads node_tolerations: "key=value" or "key" to an effect, which may be empty.
 func tolerations(configured map[string]string) []Toleration {
