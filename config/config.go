@@ -59,20 +59,28 @@ func (r Runner) LogValue() slog.Value {
 // ExecutorCustom is the executor of GitLab Runner that calls a driver such as ours.
 const ExecutorCustom = "custom"
 
-// ShortToken names a runner as GitLab does: the first nine characters of its token after an optional prefix such as
-// "glrt-" (GitLab Runner: CI_RUNNER_SHORT_TOKEN, id-short).
+// ShortToken names a runner as GitLab Runner 19 does (CI_RUNNER_SHORT_TOKEN, id-short): the first nine characters of its
+// token after what says of which kind it is.
 func (r Runner) ShortToken() string {
-	token := r.Token
-	for _, prefix := range []string{"glrt-", "GR1348941"} {
-		if rest, ok := strings.CutPrefix(token, prefix); ok {
-			token = rest
-			break
-		}
+	token := withoutKind(r.Token)
+	return token[:min(len(token), 9)]
+}
+
+// withoutKind cuts the prefix off a token: "glrt-" or "glrtr-", for runners that were made in GitLab or registered, with the
+// partition that GitLab puts behind the first ("t1_" to "t3_"), or "GR" with seven hexadecimal digits, which is older.
+func withoutKind(token string) string {
+	if rest, ok := strings.CutPrefix(token, "glrtr-"); ok {
+		return rest
 	}
-	if len(token) > 9 {
-		token = token[:9]
+	rest := strings.TrimPrefix(token, "glrt-")
+	if len(rest) >= 3 && rest[0] == 't' && rest[1] >= '1' && rest[1] <= '3' && rest[2] == '_' {
+		return rest[3:]
 	}
-	return token
+	const rotation = len("GR1348941")
+	if len(rest) >= rotation && strings.HasPrefix(rest, "GR") && strings.Trim(rest[2:rotation], "0123456789abcdefABCDEF") == "" {
+		return rest[rotation:]
+	}
+	return rest
 }
 
 // Kubernetes is [runners.kubernetes]. Quantities are kept as written; Load has found them parseable.

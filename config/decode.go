@@ -77,7 +77,7 @@ func (d decoder) textMap(path string, into reflect.Value, keys map[string]any) {
 
 // scalar reads what isn't merged: a single value, or a list. It reports false where the value doesn't fit.
 func (d decoder) scalar(path, at string, into reflect.Value, value any) bool {
-	if u, ok := into.Addr().Interface().(toml.Unmarshaler); ok {
+	if u, ok := reflect.TypeAssert[toml.Unmarshaler](into.Addr()); ok {
 		if err := u.UnmarshalTOML(value); err != nil {
 			d.wrong(at, err.Error())
 			return false
@@ -192,13 +192,6 @@ func fieldOf(into reflect.Value, key string) (field reflect.Value, tag string, o
 }
 
 func unmarshaler() reflect.Type { return reflect.TypeFor[toml.Unmarshaler]() }
-
-func unlessOK(ok bool, wanted string) string {
-	if ok {
-		return ""
-	}
-	return wanted
-}
 
 // header is how a table at path is written in brackets: below [[runners]], and without indexes.
 func header(path string) string {

@@ -27,8 +27,8 @@ func isOwn(table reflect.Type, tag string) bool {
 // tags are the keys of a struct that is read from a TOML table.
 func tags(table reflect.Type) []string {
 	var list []string
-	for i := range table.NumField() {
-		if tag := table.Field(i).Tag.Get("toml"); tag != "" && tag != "-" {
+	for field := range table.Fields() {
+		if tag := field.Tag.Get("toml"); tag != "" && tag != "-" {
 			list = append(list, tag)
 		}
 	}

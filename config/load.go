@@ -85,7 +85,7 @@ func load(files []file, env lookup) (*Config, error) {
 }
 
 func read(path string) ([]byte, error) {
-	f, err := os.Open(path) //nolint:gosec // the path is the operator's
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}

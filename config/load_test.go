@@ -183,11 +183,23 @@ func TestARunnerIsShownWithoutItsToken(t *testing.T) {
 	}
 }
 
-func TestShortToken(t *testing.T) {
+func TestShortTokenIsWhatGitLabRunnerMakesOfIt(t *testing.T) {
 	for token, want := range map[string]string{
-		"glrt-abcdefghijkl": "abcdefghi", "GR1348941abcdefghijkl": "abcdefghi", "abcdefghijkl": "abcdefghi", "abc": "abc", "": "",
+		"glrt-abcdefghijkl":          "abcdefghi",
+		"glrt-t1_abcdefghijkl":       "abcdefghi",
+		"glrt-t3_abcdefghijkl.01.xy": "abcdefghi",
+		"t2_abcdefghijkl":            "abcdefghi",
+		"glrt-t4_abcdefghijkl":       "t4_abcdef",
+		"glrtr-abcdefghijkl":         "abcdefghi",
+		"GR1348941abcdefghijkl":      "abcdefghi",
+		"GRabcdefg1abcdefghijkl":     "GRabcdefg",
+		"GR134894":                   "GR134894",
+		"abcdefghijkl":               "abcdefghi",
+		"glrt-abc":                   "abc",
+		"glrt-":                      "",
+		"":                           "",
 	} {
-		require.Equal(t, want, Runner{Token: token}.ShortToken())
+		require.Equal(t, want, Runner{Token: token}.ShortToken(), token)
 	}
 }
 

@@ -69,9 +69,9 @@ func (c *checker) identity() {
 	if r.Shell != "bash" && r.Shell != "sh" {
 		c.wrong("shell", "%q is not supported: use bash or sh", r.Shell)
 	}
-	switch {
-	case r.Executor == ExecutorCustom:
-	case r.Executor == "kubernetes":
+	switch r.Executor {
+	case ExecutorCustom:
+	case "kubernetes":
 		c.warn("executor", `is "kubernetes": GitLab Runner's own executor makes its own pods and will never claim an idle one; `+
 			`only "custom" does, with idlecount-executor in [runners.custom]`)
 	default:

@@ -21,7 +21,10 @@
 // imports time/tzdata, so that zones are known in an image that has no files.
 package cron
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // DefaultPolicy is the name in a Decision where no policy matches.
 const DefaultPolicy = "default"
@@ -56,8 +59,7 @@ type Decision struct {
 
 // At says which policy is in force at t.
 func (s Schedule) At(t time.Time) Decision {
-	for i := len(s.Policies) - 1; i >= 0; i-- {
-		policy := s.Policies[i]
+	for _, policy := range slices.Backward(s.Policies) {
 		for _, period := range policy.Periods {
 			if period.Contains(t) {
 				return Decision{Values: policy.Values, Policy: policy.Name, Period: period.spec}

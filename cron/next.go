@@ -48,8 +48,8 @@ func (s Schedule) decision(i int) Decision {
 // the one in force can't change that, so they are not looked at.
 func (s Schedule) steady(t time.Time) (winner int, until time.Time) {
 	until = t.AddDate(horizon, 0, 0)
-	for i := len(s.Policies) - 1; i >= 0; i-- {
-		matches, same := s.Policies[i].steady(t)
+	for i, policy := range slices.Backward(s.Policies) {
+		matches, same := policy.steady(t)
 		if same.Before(until) {
 			until = same
 		}

@@ -28,7 +28,7 @@ func newReference(spec string, location *time.Location) reference {
 		"jan", "1", "feb", "2", "mar", "3", "apr", "4", "may", "5", "jun", "6", "jul", "7", "aug", "8", "sep", "9", "oct", "10", "nov", "11", "dec", "12")
 	for i, field := range strings.Fields(names.Replace(strings.ToLower(spec))) {
 		r.sets[i] = map[int]bool{}
-		for _, element := range strings.Split(field, ",") {
+		for element := range strings.SplitSeq(field, ",") {
 			from, to, step := bounds[i][0], bounds[i][1], 1
 			values, stepText, stepped := strings.Cut(element, "/")
 			if stepped {
@@ -77,8 +77,8 @@ type generated struct {
 
 // decide is At by the reference.
 func (g generated) decide(t time.Time) (policy, period string) {
-	for i := len(g.references) - 1; i >= 0; i-- {
-		for j, r := range g.references[i] {
+	for i, references := range slices.Backward(g.references) {
+		for j, r := range references {
 			if r.contains(t) {
 				return g.schedule.Policies[i].Name, g.schedule.Policies[i].Periods[j].String()
 			}

@@ -6,9 +6,9 @@ import (
 	"runtime/debug"
 )
 
-// linked is set by a release build: -ldflags "-X idlecount.dev/idlecount/internal/version.linked=1.2.3". The linker can
-// only set a variable; nothing else writes it.
-var linked string
+// linked is set by a release build: -ldflags "-X idlecount.dev/idlecount/internal/version.linked=1.2.3". Nothing else
+// writes it.
+var linked string //nolint:gochecknoglobals // the linker can only set a variable
 
 // Development is the version of a build that no one has named.
 const Development = "dev"
