@@ -1,0 +1,167 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"idlecount.dev/idlecount/entrypoint/wire"
+	"idlecount.dev/idlecount/internal/cli"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares text with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got, "%s differs; if that is meant: make golden", path)
+}
+
+// idlecount runs a command line as main does.
+func idlecount(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+	var in, out, errOut bytes.Buffer
+	code = cli.Main(ctx, args, genericiooptions.IOStreams{In: &in, Out: &out, ErrOut: &errOut})
+	return code, out.String(), errOut.String()
+}
+
+func TestCommandLinesThatMakeNoSense(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		args   []string
+		stderr string
+	}{
+		"an unknown command, with the nearest": {
+			[]string{"statsu"}, "error: there is no command \"statsu\"; did you mean status?\nsee 'idlecount --help'\n",
+		},
+		"an unknown command that is like none": {
+			[]string{"frobnicate"}, "error: there is no command \"frobnicate\"\nsee 'idlecount --help'\n",
+		},
+		"an unknown flag": {
+			[]string{"status", "--al-namespaces"}, "error: unknown flag: --al-namespaces\nsee 'idlecount status --help'\n",
+		},
+		"an argument where none is taken": {
+			[]string{"validate", "config.toml"}, "error: unknown command \"config.toml\" for \"idlecount validate\"\nsee 'idlecount validate --help'\n",
+		},
+		"an unknown format": {
+			[]string{"status", "-o", "xml"}, "error: --output \"xml\": want one of wide, json, yaml, name\nsee 'idlecount status --help'\n",
+		},
+		"two answers to which namespace": {
+			[]string{"status", "-A", "-n", "ci"}, "error: --namespace and --all-namespaces exclude each other\nsee 'idlecount status --help'\n",
+		},
+		"what can't be a pool": {
+			[]string{"status", "-A", "a,b"},
+			"error: \"a,b\" can't be the name of a pool; `idlecount status -A -o name` lists those that exist\nsee 'idlecount status --help'\n",
+		},
+		"manifests of a build that has no image": {
+			[]string{"manifests"},
+			"error: --image is needed: this binary is not a release, so no image belongs to it\nsee 'idlecount manifests --help'\n",
+		},
+		"a service account without a namespace": {
+			[]string{"manifests", "--image", "x", "--driver-service-account", "gitlab-runner"},
+			"error: --driver-service-account \"gitlab-runner\": want NAMESPACE/NAME\nsee 'idlecount manifests --help'\n",
+		},
+		"a namespace that can't be one": {
+			[]string{"manifests", "--image", "x", "-n", "a/b"},
+			"error: --namespace \"a/b\": not a name that a namespace can have\nsee 'idlecount manifests --help'\n",
+		},
+		"an unknown log format": {
+			[]string{"run", "--log-format", "xml"}, "error: --log-format \"xml\": want one of text, json\nsee 'idlecount run --help'\n",
+		},
+		"an unknown log level": {
+			[]string{"run", "--log-level", "loud"}, "error: --log-level \"loud\": want one of debug, info, warn, error\nsee 'idlecount run --help'\n",
+		},
+		"a listen address without a port": {
+			[]string{"run", "--listen-address", "localhost"},
+			"error: --listen-address \"localhost\": want HOST:PORT, :PORT, or \"\" for none\nsee 'idlecount run --help'\n",
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Setenv("KUBECONFIG", kubeconfig(t, "https://127.0.0.1:1"))
+			code, stdout, stderr := idlecount(t.Context(), c.args...)
+			require.Equal(t, c.stderr, stderr)
+			require.Equal(t, cli.ExitUsage, code)
+			require.Empty(t, stdout, "stdout is data")
+		})
+	}
+}
+
+// TestEveryCommandExplainsItself holds what the help of each command owes its reader, and that the manual knows it.
+func TestEveryCommandExplainsItself(t *testing.T) {
+	manual, err := os.ReadFile("../../docs/cli.md")
+	require.NoError(t, err)
+	root := cli.New(genericiooptions.NewTestIOStreamsDiscard())
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range commands(root) {
+		t.Run(cmd.CommandPath(), func(t *testing.T) {
+			require.NotEmpty(t, cmd.Short)
+			require.NotEmpty(t, cmd.Long)
+			if !strings.Contains(cmd.CommandPath(), "completion") { // cobra's own, whose examples are in its long text
+				require.NotEmpty(t, cmd.Example)
+				require.Contains(t, cmd.Example, "idlecount")
+			}
+			require.Contains(t, string(manual), "`"+cmd.CommandPath()+"`", "docs/cli.md doesn't have the command")
+			cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+				if !connectionFlags()[f.Name] {
+					require.Contains(t, string(manual), "`--"+f.Name, "docs/cli.md doesn't have --%s", f.Name)
+				}
+			})
+		})
+	}
+}
+
+func commands(cmd *cobra.Command) []*cobra.Command {
+	list := []*cobra.Command{cmd}
+	for _, sub := range cmd.Commands() {
+		if sub.Name() != "help" {
+			list = append(list, commands(sub)...)
+		}
+	}
+	return list
+}
+
+// connectionFlags are kubectl's, which the manual need not repeat.
+func connectionFlags() map[string]bool {
+	names := map[string]bool{"help": true}
+	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	genericclioptions.NewConfigFlags(false).AddFlags(set)
+	set.VisitAll(func(f *pflag.Flag) { names[f.Name] = true })
+	return names
+}
+
+func TestHelpIsDataWhenAskedFor(t *testing.T) {
+	for _, args := range [][]string{{}, {"--help"}, {"status", "--help"}} {
+		code, stdout, stderr := idlecount(t.Context(), args...)
+		require.Equal(t, cli.ExitOK, code)
+		require.Contains(t, stdout, "Usage:")
+		require.Empty(t, stderr)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	code, stdout, stderr := idlecount(t.Context(), "version")
+	require.Equal(t, cli.ExitOK, code, stderr)
+	require.Regexp(t, `^idlecount \S+ \(protocol \d+, go\S+, \w+/\w+.*\)\n$`, stdout)
+
+	code, stdout, _ = idlecount(t.Context(), "version", "-o", "json")
+	require.Equal(t, cli.ExitOK, code)
+	var v map[string]any
+	require.NoError(t, json.Unmarshal([]byte(stdout), &v))
+	require.Contains(t, v, "version")
+	require.InDelta(t, wire.Protocol, v["protocol"], 0)
+}

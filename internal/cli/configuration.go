@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/hashicorp/go-multierror"
+	"github.com/spf13/cobra"
+
+	"idlecount.dev/idlecount/config"
+	"idlecount.dev/idlecount/cron"
+	"idlecount.dev/idlecount/factory"
+)
+
+// defaultConfig is where GitLab Runner has its configuration when it runs as root.
+const defaultConfig = "/etc/gitlab-runner/config.toml"
+
+func addConfig(cmd *cobra.Command, target *[]string) {
+	cmd.Flags().StringArrayVarP(target, "config", "c", nil,
+		"GitLab Runner's config.toml; may be repeated, later files add to the [[runners]] entries of the same name (default: $CONFIG_FILE, else "+defaultConfig+")")
+}
+
+// configFiles fills in the file that GitLab Runner would read.
+func configFiles(given []string) []string {
+	if len(given) > 0 {
+		return given
+	}
+	return []string{cmp.Or(os.Getenv("CONFIG_FILE"), defaultConfig)}
+}
+
+// loadConfig reads the configuration. Its problems go to stderr, one a line.
+func loadConfig(files []string, stderr io.Writer) (*config.Config, error) {
+	cfg, err := config.Load(files)
+	if err == nil {
+		return cfg, nil
+	}
+	for _, problem := range problems(err) {
+		fmt.Fprintln(stderr, "error: "+problem.Error())
+	}
+	return nil, errReported
+}
+
+// problems takes the errors out of one that holds several.
+func problems(err error) []error {
+	if all, ok := errors.AsType[*multierror.Error](err); ok {
+		return all.Errors
+	}
+	return []error{err}
+}
+
+// configuredPool is a pool that a configuration asks for.
+type configuredPool struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	Runner    string `json:"runner"`
+	Image     string `json:"image"`
+	Shape     string `json:"shape"`
+	IdleCount int    `json:"idle_count"` // of the table itself, when no policy matches
+	IdleTime  string `json:"idle_time"`
+	Policies  int    `json:"policies"` // how many [[idle_policy]] tables may change that
+}
+
+// configuredPools resolves the pools of a configuration: one for each image of each runner that may ever want idle pods.
+func configuredPools(cfg *config.Config) ([]configuredPool, error) {
+	pools := []configuredPool{}
+	var errs *multierror.Error
+	for _, r := range cfg.Runners {
+		if !r.Managed() {
+			continue
+		}
+		schedule, err := r.Schedule()
+		if err != nil {
+			errs = multierror.Append(errs, err)
+			continue
+		}
+		if !everWants(schedule) {
+			continue
+		}
+		for _, image := range r.IdleImages() {
+			shape, err := factory.ShapeOf(r, factory.Job{Image: image})
+			if err != nil {
+				errs = multierror.Append(errs, err)
+				continue
+			}
+			pools = append(pools, configuredPool{
+				Name: factory.PoolName(r, shape), Namespace: r.Kubernetes.Namespace, Runner: r.Name,
+				Image: image, Shape: shape.Hash(),
+				IdleCount: r.Kubernetes.IdleCount, IdleTime: r.Kubernetes.IdleTime.String(), Policies: len(r.Kubernetes.IdlePolicies),
+			})
+		}
+	}
+	return pools, errs.ErrorOrNil()
+}
+
+func everWants(s cron.Schedule) bool {
+	wants := func(v cron.Values) bool { return v.IdleCount > 0 || v.ScaleFactor > 0 }
+	return wants(s.Default) || slices.ContainsFunc(s.Policies, func(p cron.Policy) bool { return wants(p.Values) })
+}

@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"idlecount.dev/idlecount/internal/cli/manifests"
+	"idlecount.dev/idlecount/internal/version"
+	"idlecount.dev/idlecount/pool"
+	"idlecount.dev/idlecount/pool/claim"
+)
+
+type manifestsOptions struct {
+	genericiooptions.IOStreams
+	files     []string
+	namespace string
+	image     string
+	driver    string // NAMESPACE/NAME of an existing service account, "" = make one
+
+	result manifests.Options
+}
+
+func newManifests(streams genericiooptions.IOStreams) *cobra.Command {
+	o := &manifestsOptions{IOStreams: streams}
+	cmd := &cobra.Command{
+		Use:   "manifests --image IMAGE",
+		Short: "Print the YAML that puts the manager into a cluster",
+		Long: `Print the YAML that puts the manager into a cluster, for kubectl apply: service accounts for the manager and for
+GitLab Runner's driver, Roles with the least rights in each namespace of the runners (a comment says what needs each),
+a PriorityClass for pause pods, the configuration as a Secret, and a Deployment that is valid where Pod Security
+enforces "restricted". The namespaces have to exist.
+
+--config says which namespaces the runners have. Its files go into the Secret cut down to what the manager reads:
+runner tokens to the few characters that name the runner, credentials of caches, registries and clusters not at all.
+Without --config there is no Secret, and the rights are for the manager's own namespace only.`,
+		Example: `  kubectl create namespace idlecount
+  idlecount manifests --config config.toml --image registry.example.com/idlecount | kubectl apply -f -
+
+  # GitLab Runner is there already, with a service account of its own
+  idlecount manifests --config config.toml --image registry.example.com/idlecount \
+    --driver-service-account gitlab-runner/gitlab-runner | kubectl apply -f -
+
+  # All of it away again; idle pods go with their pools' ConfigMaps
+  idlecount manifests --config config.toml --image registry.example.com/idlecount | kubectl delete -f -
+  kubectl -n ci delete configmaps -l idlecount.dev/pool`,
+		Args: args(cobra.NoArgs),
+		RunE: perform(o),
+	}
+	cmd.Flags().StringArrayVarP(&o.files, "config", "c", nil, "GitLab Runner's config.toml; may be repeated, as with run")
+	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", manifests.Name, "namespace of the manager")
+	cmd.Flags().StringVar(&o.image, "image", releaseImage(), "image of the manager, in a registry that the cluster can pull from")
+	cmd.Flags().StringVar(&o.driver, "driver-service-account", "",
+		"NAMESPACE/NAME of the service account that GitLab Runner has (default: one is made, "+manifests.DriverName+" in the manager's namespace)")
+	return cmd
+}
+
+func (o *manifestsOptions) complete(*cobra.Command, []string) error {
+	o.result = manifests.Options{
+		Namespace: o.namespace, Image: o.image,
+		RunnerNamespaces: []string{o.namespace},
+		Driver:           types.NamespacedName{Namespace: o.namespace, Name: manifests.DriverName},
+		MakeDriver:       o.driver == "",
+		Rights: manifests.Rights{
+			Manager: managerRights(pool.Permissions()),
+			Lease:   managerRights(pool.LeasePermissions()),
+			Driver:  driverRights(claim.Rules()),
+		},
+	}
+	if o.driver != "" {
+		o.result.Driver.Namespace, o.result.Driver.Name, _ = strings.Cut(o.driver, "/")
+	}
+	return nil
+}
+
+func (o *manifestsOptions) validate(cmd *cobra.Command) error {
+	if o.image == "" {
+		return usage(cmd, "--image is needed: this binary is not a release, so no image belongs to it")
+	}
+	if strings.ContainsFunc(o.image, func(r rune) bool { return r <= ' ' }) {
+		return usage(cmd, "--image %q: an image has no spaces", o.image)
+	}
+	if len(validation.IsDNS1123Label(o.namespace)) > 0 {
+		return usage(cmd, "--namespace %q: not a name that a namespace can have", o.namespace)
+	}
+	if d := o.result.Driver; len(validation.IsDNS1123Label(d.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(d.Name)) > 0 {
+		return usage(cmd, "--driver-service-account %q: want NAMESPACE/NAME", o.driver)
+	}
+	return nil
+}
+
+func (o *manifestsOptions) run(context.Context) error {
+	if len(o.files) > 0 {
+		if err := o.readConfig(); err != nil {
+			return err
+		}
+	}
+	out, err := manifests.Render(o.result)
+	if err != nil {
+		return err
+	}
+	_, err = o.Out.Write(out)
+	return err
+}
+
+// readConfig takes the namespaces of the runners and the content of the Secret from the files.
+func (o *manifestsOptions) readConfig() error {
+	cfg, err := loadConfig(o.files, o.ErrOut)
+	if err != nil {
+		return err
+	}
+	var contents [][]byte
+	for _, file := range o.files {
+		content, err := os.ReadFile(file) //nolint:gosec // the file that the user named
+		if err != nil {
+			return err
+		}
+		contents = append(contents, content)
+	}
+	if o.result.Config, err = manifests.ManagerConfig(cfg, contents); err != nil {
+		return err
+	}
+	var namespaces []string
+	for _, r := range cfg.Runners {
+		if r.Managed() {
+			namespaces = append(namespaces, r.Kubernetes.Namespace)
+		}
+	}
+	if len(namespaces) == 0 {
+		return fmt.Errorf("no runner in %s is managed by idlecount: none has a [runners.kubernetes] table and executor = \"custom\"", strings.Join(o.files, ", "))
+	}
+	slices.Sort(namespaces)
+	o.result.RunnerNamespaces = slices.Compact(namespaces)
+	return nil
+}
+
+// releaseImage is the manager's image of this release, "" for a build that is none.
+func releaseImage() string {
+	if version.Tag() == version.Development {
+		return ""
+	}
+	return "ghcr.io/idlecount/idlecount:" + version.Tag()
+}
+
+// managerRights and driverRights bring two lists of rights, each written beside the code that needs them, into one form.
+func managerRights(permissions []pool.Permission) []manifests.Right {
+	var rights []manifests.Right
+	for _, p := range permissions {
+		for _, group := range p.APIGroups {
+			for _, resource := range p.Resources {
+				rights = append(rights, manifests.Right{Group: group, Resource: resource, Verbs: p.Verbs, Why: p.Why})
+			}
+		}
+	}
+	return rights
+}
+
+func driverRights(rules []claim.Rule) []manifests.Right {
+	var rights []manifests.Right
+	for _, r := range rules {
+		rights = append(rights, manifests.Right{Group: r.Group, Resource: r.Resource, Verbs: r.Verbs, Why: r.Why})
+	}
+	return rights
+}

@@ -1,0 +1,288 @@
+package manifests_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"idlecount.dev/idlecount/config"
+	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/internal/cli/manifests"
+)
+
+func options() manifests.Options {
+	return manifests.Options{
+		Namespace: "idlecount", Image: "registry.example.com/idlecount:1", RunnerNamespaces: []string{"ci", "nightly"},
+		Driver: types.NamespacedName{Namespace: "idlecount", Name: manifests.DriverName}, MakeDriver: true,
+		Config: [][]byte{[]byte("[[runners]]\n"), []byte("# second\n")},
+		Rights: manifests.Rights{
+			Manager: []manifests.Right{{Resource: "pods", Verbs: []string{"list", "watch"}, Why: "sees: pods # of \"pools\""}},
+			Lease:   []manifests.Right{{Group: "coordination.k8s.io", Resource: "leases", Verbs: []string{"get"}, Why: "leads"}},
+			Driver: []manifests.Right{
+				{Resource: "pods/exec", Verbs: []string{"create", "get"}, Why: "runs scripts"},
+				{Resource: "pods", Verbs: []string{"patch"}, Why: "claims"},
+			},
+		},
+	}
+}
+
+// decode reads each document strictly into its type: a misspelt field is an error.
+func decode(t *testing.T, text []byte) []runtime.Object {
+	t.Helper()
+	var objects []runtime.Object
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for {
+		doc, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		require.NoError(t, err)
+		var kind struct {
+			Kind string `json:"kind"`
+		}
+		require.NoError(t, yaml.Unmarshal(doc, &kind))
+		object := map[string]runtime.Object{
+			"ServiceAccount": &corev1.ServiceAccount{}, "Secret": &corev1.Secret{}, "Deployment": &appsv1.Deployment{},
+			"Role": &rbacv1.Role{}, "RoleBinding": &rbacv1.RoleBinding{}, "PriorityClass": &schedulingv1.PriorityClass{},
+		}[kind.Kind]
+		require.NotNil(t, object, "kind %q", kind.Kind)
+		require.NoError(t, yaml.UnmarshalStrict(doc, object))
+		objects = append(objects, object)
+	}
+}
+
+// find is all objects of a type.
+func find[T runtime.Object](objects []runtime.Object) []T {
+	var found []T
+	for _, o := range objects {
+		if t, ok := o.(T); ok {
+			found = append(found, t)
+		}
+	}
+	return found
+}
+
+func render(t *testing.T, o manifests.Options) []runtime.Object {
+	t.Helper()
+	out, err := manifests.Render(o)
+	require.NoError(t, err)
+	return decode(t, out)
+}
+
+func TestRolesAreExactlyTheRightsThatTheCodeNames(t *testing.T) {
+	o := options()
+	rules := map[string][]rbacv1.PolicyRule{}
+	for _, role := range find[*rbacv1.Role](render(t, o)) {
+		rules[role.Namespace+"/"+role.Name] = role.Rules
+	}
+	asRules := func(rights []manifests.Right) []rbacv1.PolicyRule {
+		var list []rbacv1.PolicyRule
+		for _, r := range rights {
+			list = append(list, rbacv1.PolicyRule{APIGroups: []string{r.Group}, Resources: []string{r.Resource}, Verbs: r.Verbs})
+		}
+		return list
+	}
+	require.Equal(t, map[string][]rbacv1.PolicyRule{
+		"idlecount/idlecount-lease":  asRules(o.Rights.Lease),
+		"ci/idlecount":               asRules(o.Rights.Manager),
+		"ci/idlecount-executor":      asRules(o.Rights.Driver),
+		"nightly/idlecount":          asRules(o.Rights.Manager),
+		"nightly/idlecount-executor": asRules(o.Rights.Driver),
+	}, rules)
+}
+
+func TestEveryRoleIsBoundToTheAccountThatNeedsIt(t *testing.T) {
+	for sentence, make := range map[string]bool{"an account of ours": true, "an account that exists": false} {
+		t.Run(sentence, func(t *testing.T) {
+			o := options()
+			if !make {
+				o.MakeDriver, o.Driver = false, types.NamespacedName{Namespace: "gitlab", Name: "runner"}
+			}
+			objects := render(t, o)
+			bound := map[string]string{}
+			for _, b := range find[*rbacv1.RoleBinding](objects) {
+				require.Equal(t, "Role", b.RoleRef.Kind)
+				require.Len(t, b.Subjects, 1)
+				bound[b.Namespace+"/"+b.RoleRef.Name] = b.Subjects[0].Namespace + "/" + b.Subjects[0].Name
+			}
+			driver := o.Driver.String()
+			require.Equal(t, map[string]string{
+				"idlecount/idlecount-lease": "idlecount/idlecount",
+				"ci/idlecount":              "idlecount/idlecount", "ci/idlecount-executor": driver,
+				"nightly/idlecount": "idlecount/idlecount", "nightly/idlecount-executor": driver,
+			}, bound)
+			var accounts []string
+			for _, a := range find[*corev1.ServiceAccount](objects) {
+				accounts = append(accounts, a.Namespace+"/"+a.Name)
+			}
+			want := []string{"idlecount/idlecount"}
+			if make {
+				want = append(want, driver)
+			}
+			require.Equal(t, want, accounts)
+		})
+	}
+}
+
+func TestTheDeploymentReadsEachFileOfTheSecret(t *testing.T) {
+	objects := render(t, options())
+	secret, deployment := find[*corev1.Secret](objects)[0], find[*appsv1.Deployment](objects)[0]
+	require.Equal(t, map[string]string{"config.toml": "[[runners]]\n", "config-2.toml": "# second\n"}, secret.StringData)
+	pod := deployment.Spec.Template.Spec
+	require.Equal(t, secret.Name, pod.Volumes[0].Secret.SecretName)
+	require.Subset(t, pod.Containers[0].Args, []string{"--config=/etc/idlecount/config.toml", "--config=/etc/idlecount/config-2.toml"})
+	require.Equal(t, "/etc/idlecount", pod.Containers[0].VolumeMounts[0].MountPath)
+	require.Equal(t, deployment.Spec.Selector.MatchLabels, deployment.Spec.Template.Labels)
+}
+
+func TestAChangedConfigurationRestartsTheManagers(t *testing.T) {
+	hash := func(files ...string) string {
+		o := options()
+		o.Config = nil
+		for _, f := range files {
+			o.Config = append(o.Config, []byte(f))
+		}
+		return find[*appsv1.Deployment](render(t, o))[0].Spec.Template.Annotations["idlecount.dev/config"]
+	}
+	require.Equal(t, hash("a", "b"), hash("a", "b"))
+	seen := map[string]bool{}
+	for _, h := range []string{hash(), hash("a"), hash("b"), hash("ab"), hash("a", "b")} {
+		require.False(t, seen[h], "two configurations have one hash")
+		seen[h] = true
+	}
+}
+
+// TestManagerConfigMeansTheSameAndHoldsNoSecret is the whole point of ManagerConfig: the pools have the same names and
+// shapes, and nothing of what must stay with GitLab Runner is in it.
+func TestManagerConfigMeansTheSameAndHoldsNoSecret(t *testing.T) {
+	t.Setenv("CI_TOKEN", "glrt-environmentally-friendly")
+	files := []string{`
+[[runners]]
+  name = "docker"
+  url = "https://gitlab.example.com"
+  token = "glrt-dockerdockerdocker"
+  executor = "docker"
+[[runners]]
+  name = "one"
+  url = "https://gitlab.example.com"
+  Token = "glrt-oneoneoneoneoneone"
+  executor = "custom"
+  environment = ["DEPLOY_KEY=s3cr3t-1"]
+  pre_build_script = "s3cr3t-2"
+  [runners.cache.s3]
+    SecretKey = "s3cr3t-3"
+  [runners.kubernetes]
+    host = "https://10.0.0.1"
+    ca_file = "/etc/ca"
+    bearer_token = "s3cr3t-4"
+    image = "alpine:3.22"
+    helper_image = "helper:1"
+    CPU_Request = "500m"
+    pull_policy = ["if-not-present"]
+    idle_count = 1
+    idle_time = "1h"
+    idle_entrypoint_image = "entrypoint:1"
+    [runners.kubernetes.pod_labels]
+      "example.com/team" = "ci"
+    [runners.kubernetes.pod_security_context]
+      run_as_user = 1000
+    [[runners.kubernetes.services]]
+      name = "postgres:18"
+      environment = ["POSTGRES_DB=x"]
+    [[runners.kubernetes.idle_policy]]
+      periods = ["* 8-18 * * *"]
+      timezone = "Europe/Berlin"
+      idle_count = 3
+      scale_factor = 0.5
+[[runners]]
+  name = "two"
+  url = "https://gitlab.example.com"
+  token = "$CI_TOKEN"
+  executor = "custom"
+  [runners.kubernetes]
+    image = "golang:1.26"
+    helper_image = "helper:1"
+    idle_entrypoint_image = "entrypoint:1"
+`, `
+[[runners]]
+  name = "two"
+  token = "glrt-overrideoverride"
+  [runners.kubernetes]
+    idle_count = 4
+    memory_request = "1Gi"
+`}
+	cfg, trimmed := loadTrimmed(t, files)
+	require.Len(t, trimmed.Runners, 2)
+	for n, r := range trimmed.Runners {
+		before := cfg.Runners[n+1]
+		require.Equal(t, before.ShortToken(), r.ShortToken())
+		require.Equal(t, pools(t, before), pools(t, r))
+		was, is := before.Kubernetes, r.Kubernetes
+		was.Host, was.CAFile = "", ""
+		require.Equal(t, was, is, "runner %s", r.Name)
+		require.Equal(t, before.Limit, r.Limit)
+	}
+	contents := make([][]byte, 0, len(files))
+	for _, f := range files {
+		contents = append(contents, []byte(f))
+	}
+	out, err := manifests.ManagerConfig(cfg, contents)
+	require.NoError(t, err)
+	all := bytes.Join(out, nil)
+	for _, secret := range []string{"s3cr3t", "oneoneoneoneone", "environmentally", "overrideover", "dockerdocker", "10.0.0.1"} {
+		require.NotContains(t, string(all), secret)
+	}
+}
+
+// loadTrimmed loads files, and what ManagerConfig makes of them.
+func loadTrimmed(t *testing.T, files []string) (before, after *config.Config) {
+	t.Helper()
+	write := func(contents [][]byte) []string {
+		var paths []string
+		dir := t.TempDir()
+		for n, c := range contents {
+			path := filepath.Join(dir, string(rune('a'+n))+".toml")
+			require.NoError(t, os.WriteFile(path, c, 0o600))
+			paths = append(paths, path)
+		}
+		return paths
+	}
+	contents := make([][]byte, 0, len(files))
+	for _, f := range files {
+		contents = append(contents, []byte(f))
+	}
+	before, err := config.Load(write(contents))
+	require.NoError(t, err)
+	trimmed, err := manifests.ManagerConfig(before, contents)
+	require.NoError(t, err)
+	t.Setenv("CI_TOKEN", "") // the manager doesn't have it
+	after, err = config.Load(write(trimmed))
+	require.NoError(t, err)
+	return before, after
+}
+
+// pools are the names of a runner's pools; a name holds the runner and the shape.
+func pools(t *testing.T, r config.Runner) []string {
+	t.Helper()
+	var names []string
+	for _, image := range r.IdleImages() {
+		shape, err := factory.ShapeOf(r, factory.Job{Image: image})
+		require.NoError(t, err)
+		names = append(names, factory.PoolName(r, shape))
+	}
+	return names
+}

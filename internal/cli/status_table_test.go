@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/pool/status"
+)
+
+var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+// everyKind is one pool of each kind that a table can show.
+func everyKind() statusList {
+	const lease = "idlecount/idlecount"
+	return statusList{
+		Managers: []status.Manager{{Lease: lease, Holder: "idlecount-7d4b9c6f5-abcde_1", Renewed: new(noon.Add(-time.Second)), State: status.Held}},
+		Pools: []status.Pool{
+			{
+				Namespace: "ci", Name: "fakefakef-0a1b2c3d4e", Runner: "ci", Image: "alpine:3.22", Shape: "0a1b2c3d4e", Managed: true,
+				Policy: "default", Want: 2, Idle: 2, Claimed: 1, IdleTime: "30m0s", Lease: lease, OldestIdle: new(noon.Add(-310 * time.Second)),
+				Pods: []status.Pod{
+					{Name: "idle-a", Phase: factory.Idle, Node: "node-1", Created: noon.Add(-311 * time.Second), IdleSince: new(noon.Add(-310 * time.Second))},
+					{Name: "idle-b", Phase: factory.Idle, Node: "node-2", Created: noon.Add(-42 * time.Second), IdleSince: new(noon.Add(-40 * time.Second))},
+					{
+						Name: "job-a", Phase: factory.Claimed, Node: "node-1", Created: noon.Add(-20 * time.Minute), Job: "4242", Warmth: "warm",
+						ClaimedAt: new(noon.Add(-10 * time.Second)),
+					},
+				},
+			},
+			{
+				Namespace: "ci", Name: "fakefakef-1a1b2c3d4e", Runner: "ci", Image: "registry.example.com/team/builder:1.26-bookworm", Shape: "1a1b2c3d4e",
+				Managed: true, Policy: "idle_policy[1]", Want: 10, Idle: 7, Warming: 1, Failed: 2, Short: 3, IdleTime: "1h0m0s", Lease: lease,
+				OldestIdle: new(noon.Add(-50 * time.Minute)), OldestWarming: new(noon.Add(-4 * time.Minute)), NextChange: new(noon.Add(7 * time.Hour)),
+				Shortfall: &status.Shortfall{
+					Reason: status.ImagePull, Since: noon.Add(-3 * time.Minute),
+					Message: "Back-off pulling image \"registry.example.com/team/builder:1.26-bookworm\": ErrImagePull:\nnot found",
+				},
+			},
+			{
+				Namespace: "ci", Name: "fakefakef-2a1b2c3d4e", Runner: "ci", Image: "golang:1.26", Shape: "2a1b2c3d4e", Managed: true,
+				Policy: "default", Want: 2, Warming: 2, Short: 2, IdleTime: "30m0s", Lease: lease, OldestWarming: new(noon.Add(-12 * time.Second)),
+				Pods: []status.Pod{{Name: "warming-a", Phase: factory.Warming, Created: noon.Add(-12 * time.Second)}},
+			},
+			{
+				Namespace: "ci", Name: "fakefakef-3a1b2c3d4e", Runner: "fakefakef", Image: "node:24", Shape: "3a1b2c3d4e", Claimed: 1,
+				Pods: []status.Pod{{
+					Name: "job-b", Phase: factory.Claimed, Node: "node-2", Created: noon.Add(-time.Minute), Job: "4243", Warmth: "cold",
+					ClaimedAt: new(noon.Add(-time.Minute)),
+				}},
+			},
+			{
+				Namespace: "nightly", Name: "otherothe-4a1b2c3d4e", Runner: "otherothe", Image: "alpine:3.22", Shape: "4a1b2c3d4e", Managed: true,
+				Unreadable: "no manager has written its status yet",
+			},
+		},
+	}
+}
+
+func TestTables(t *testing.T) {
+	for name, o := range map[string]tableOptions{
+		"status.txt":      {},
+		"status-all.txt":  {namespaces: true},
+		"status-wide.txt": {wide: true},
+		"status-pods.txt": {pods: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.now = noon
+			var b bytes.Buffer
+			require.NoError(t, writeTables(&b, everyKind(), o))
+			golden(t, name, b.String())
+		})
+	}
+}
+
+func TestFormatsForMachines(t *testing.T) {
+	for name, format := range map[string]string{"status.json": "json", "status.yaml": "yaml", "status-name.txt": "name"} {
+		t.Run(name, func(t *testing.T) {
+			streams, _, out, _ := genericiooptions.NewTestIOStreams()
+			o := &statusOptions{IOStreams: streams, output: format}
+			require.NoError(t, o.print(everyKind()))
+			golden(t, name, out.String())
+		})
+	}
+}
+
+func TestNoPoolsAreAnEmptyListForMachinesAndNothingForPeople(t *testing.T) {
+	none := statusList{Pools: status.Pools(nil, nil, false), Managers: []status.Manager{}}
+	for format, want := range map[string]string{
+		"": "", "wide": "", "name": "",
+		"json": "{\n  \"pools\": [],\n  \"managers\": []\n}\n",
+		"yaml": "managers: []\npools: []\n",
+	} {
+		streams, _, out, _ := genericiooptions.NewTestIOStreams()
+		o := &statusOptions{IOStreams: streams, output: format, now: func() time.Time { return noon }}
+		require.NoError(t, o.print(none))
+		require.Equal(t, want, out.String(), format)
+	}
+}
+
+func TestAWatchPrintsOnlyWhatIsNews(t *testing.T) {
+	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+	o := &statusOptions{IOStreams: streams, output: "name", now: func() time.Time { return noon }}
+	pools := func(claimed int, renewed time.Time, state status.LeaseState) statusList {
+		return statusList{
+			Pools:    []status.Pool{{Name: "p", Managed: true, Claimed: claimed}},
+			Managers: []status.Manager{{Lease: "i/l", Holder: "a", Renewed: &renewed, State: state}},
+		}
+	}
+	s := &screen{}
+	require.NoError(t, o.show(s, pools(0, noon, status.Held)))
+	require.NoError(t, o.show(s, pools(0, noon.Add(2*time.Second), status.Held)))
+	require.Equal(t, "p\n", out.String(), "a renewed lease is no news")
+	require.NoError(t, o.show(s, pools(1, noon, status.Held)))
+	require.Equal(t, "p\np\n", out.String())
+	require.Empty(t, errOut.String())
+	require.NoError(t, o.show(s, pools(1, noon, status.Lapsed)))
+	require.NoError(t, o.show(s, pools(1, noon, status.Lapsed)))
+	require.Equal(t, "p\np\np\n", out.String())
+	require.Equal(t, "warning: no manager holds the lease i/l (a renewed it 0s ago): idle pods are not refilled\n", errOut.String(), "once")
+}
+
+// golden is that of the tests outside the package; -update is theirs, too.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if flag.Lookup("update").Value.String() == "true" {
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got, "%s differs; if that is meant: make golden", path)
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"idlecount.dev/idlecount/config"
+)
+
+type validateOptions struct {
+	genericiooptions.IOStreams
+	files  []string
+	output string
+}
+
+func newValidate(streams genericiooptions.IOStreams) *cobra.Command {
+	o := &validateOptions{IOStreams: streams}
+	cmd := &cobra.Command{
+		Use:   "validate",
+		Short: "Check a config.toml and name every problem in it",
+		Long: `Check one or more config.toml files as the manager would read them.
+
+Every problem is named at once, one a line on stderr, with its file and path ("error: ..."); so is what is set
+and has no effect ("warning: ..."). The exit code is 1 if there is an error; warnings alone leave it 0.
+-o json prints the pools that the configuration asks for. The files are all that is read: no cluster is asked.`,
+		Example: `  idlecount validate --config config.toml
+
+  # GitLab's file, and idlecount's keys in one of their own
+  idlecount validate --config /etc/gitlab-runner/config.toml --config idlecount.toml
+
+  # Which pools will there be?
+  idlecount validate -o json | jq -r '.pools[] | "\(.name) \(.image) \(.idle_count)"'`,
+		Args: args(cobra.NoArgs),
+		RunE: perform(o),
+	}
+	addConfig(cmd, &o.files)
+	addOutput(cmd, &o.output, "json")
+	return cmd
+}
+
+func (o *validateOptions) complete(*cobra.Command, []string) error {
+	o.files = configFiles(o.files)
+	return nil
+}
+
+func (o *validateOptions) validate(cmd *cobra.Command) error {
+	return oneOf(cmd, "output", o.output, "json")
+}
+
+func (o *validateOptions) run(context.Context) error {
+	cfg, err := loadConfig(o.files, o.ErrOut)
+	if err != nil {
+		return err
+	}
+	for _, w := range cfg.Warnings {
+		fmt.Fprintln(o.ErrOut, "warning: "+w.Error())
+	}
+	pools, err := configuredPools(cfg)
+	if err != nil {
+		for _, problem := range problems(err) {
+			fmt.Fprintln(o.ErrOut, "error: "+problem.Error())
+		}
+		return errReported
+	}
+	fmt.Fprintln(o.ErrOut, o.summary(cfg, len(pools)))
+	if o.output == "json" {
+		return writeJSON(o.Out, struct {
+			Pools []configuredPool `json:"pools"`
+		}{pools})
+	}
+	return nil
+}
+
+func (o *validateOptions) summary(cfg *config.Config, pools int) string {
+	var names []string
+	for _, f := range o.files {
+		names = append(names, filepath.Base(f))
+	}
+	runners := 0
+	for _, r := range cfg.Runners {
+		if r.Managed() {
+			runners++
+		}
+	}
+	verb := "is"
+	if len(names) > 1 {
+		verb = "are"
+	}
+	return fmt.Sprintf("%s %s valid: %s with [runners.kubernetes], %s", strings.Join(names, " and "), verb, count(runners, "runner"), count(pools, "pool"))
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

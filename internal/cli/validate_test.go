@@ -1,0 +1,85 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"idlecount.dev/idlecount/internal/cli"
+)
+
+const (
+	good   = "testdata/config/good.toml"
+	second = "testdata/config/second.toml"
+)
+
+func TestValidate(t *testing.T) {
+	t.Run("a good file is said to be good, and stdout stays empty", func(t *testing.T) {
+		code, stdout, stderr := idlecount(t.Context(), "validate", "--config", good)
+		require.Equal(t, cli.ExitOK, code, stderr)
+		require.Empty(t, stdout)
+		require.Equal(t, "warning: "+good+": runners[0].kubernetes.bearer_token: is set and not honoured yet: "+
+			"use a kubeconfig, cert_file and key_file, or the service account of the pod\n"+
+			"good.toml is valid: 2 runners with [runners.kubernetes], 2 pools\n", stderr)
+	})
+	t.Run("two files are read as one, and -o json prints the pools", func(t *testing.T) {
+		code, stdout, stderr := idlecount(t.Context(), "validate", "-c", good, "-c", second, "-o", "json")
+		require.Equal(t, cli.ExitOK, code, stderr)
+		require.Contains(t, stderr, "good.toml and second.toml are valid: 2 runners with [runners.kubernetes], 3 pools\n")
+		golden(t, "validate.json", stdout)
+	})
+	t.Run("every problem is named at once, with its path", func(t *testing.T) {
+		code, stdout, stderr := idlecount(t.Context(), "validate", "-c", "testdata/config/bad.toml")
+		require.Equal(t, cli.ExitError, code)
+		require.Empty(t, stdout)
+		lines := strings.Split(strings.TrimSpace(stderr), "\n")
+		for _, path := range []string{
+			"runners[0].kubernetes.cpu_request: ", "runners[0].kubernetes.idle_count: ", "runners[0].kubernetes.idle_policy[0].periods[0]: ",
+			"runners[0].kubernetes.idle_policy[0].timezone: ", "runners[0].kubernetes.idle_tmie: unknown key: did you mean idle_time?",
+		} {
+			require.Contains(t, stderr, "error: testdata/config/bad.toml: "+path)
+		}
+		require.Len(t, lines, 5, "one line each: %s", stderr)
+	})
+	t.Run("a file that doesn't parse is an error with line and column, which doesn't quote the token", func(t *testing.T) {
+		code, _, stderr := idlecount(t.Context(), "validate", "-c", "testdata/config/broken.toml")
+		require.Equal(t, cli.ExitError, code)
+		require.Contains(t, stderr, "error: testdata/config/broken.toml:3:9: ")
+		require.NotContains(t, stderr, "glrt")
+	})
+	t.Run("CONFIG_FILE is GitLab Runner's own variable", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "of-the-environment.toml")
+		t.Setenv("CONFIG_FILE", path)
+		code, _, stderr := idlecount(t.Context(), "validate")
+		require.Equal(t, cli.ExitError, code)
+		require.Equal(t, "error: "+path+": can't be read: no such file or directory\n", stderr)
+	})
+	t.Run("run and manifests refuse the same file with the same words", func(t *testing.T) {
+		_, _, want := idlecount(t.Context(), "validate", "-c", "testdata/config/bad.toml")
+		for _, args := range [][]string{{"run"}, {"manifests", "--image", "x"}} {
+			code, stdout, stderr := idlecount(t.Context(), append(args, "-c", "testdata/config/bad.toml")...)
+			require.Equal(t, cli.ExitError, code)
+			require.Equal(t, want, stderr)
+			require.Empty(t, stdout)
+		}
+	})
+}
+
+func TestNoCommandPrintsAToken(t *testing.T) {
+	config, err := os.ReadFile(good)
+	require.NoError(t, err)
+	require.Contains(t, string(config), "glrt-abcdefghijklmnopqrst")
+	for _, args := range [][]string{
+		{"validate", "-c", good, "-o", "json"},
+		{"manifests", "-c", good, "--image", "x"},
+		{"run", "-c", good, "--listen-address", "", "--server", "http://" + closedPort(t), "--log-level", "debug"},
+	} {
+		_, stdout, stderr := idlecount(t.Context(), args...)
+		for _, secret := range []string{"jklmnopqrst", "s3cr3t-of-the-cache", "s3cr3t-of-the-cluster"} {
+			require.NotContains(t, stdout+stderr, secret, "%v", args)
+		}
+	}
+}
