@@ -45,3 +45,24 @@ func Delete(ctx context.Context, pods Pods, pod *corev1.Pod, grace *int64) error
 	}
 	return nil
 }
+
+// countLimit bounds how many pods are counted: beyond it the number doesn't matter.
+const countLimit = 500
+
+// CountPool counts the pods of a pool that are claimed by jobs, and all others that are not idle: warming, ended, ending.
+func CountPool(ctx context.Context, pods Pods, pool string) (claimed, others int, err error) {
+	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: labels.Set{factory.LabelPool: pool}.String(), Limit: countLimit})
+	if err != nil {
+		return 0, 0, fmt.Errorf("count the pods of pool %s: %w", pool, err)
+	}
+	for i := range list.Items {
+		switch factory.PhaseOf(&list.Items[i]) {
+		case factory.Claimed:
+			claimed++
+		case factory.Idle:
+		default:
+			others++
+		}
+	}
+	return claimed, others, nil
+}

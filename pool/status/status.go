@@ -46,8 +46,10 @@ const (
 	Unschedulable Reason = "Unschedulable" // no node has room, or none fits
 	Crash         Reason = "Crash"         // containers end by themselves
 	Config        Reason = "Config"        // the kubelet can't make the container: a missing Secret, a bad user …
+	Slow          Reason = "Slow"          // containers take long to start, and nothing says why
 	Limit         Reason = "Limit"         // the runner's limit is reached
-	API           Reason = "API"           // the API server can't be asked
+	Access        Reason = "Access"        // the manager lacks a permission
+	API           Reason = "API"           // the API server can't do what is asked: it is away, overloaded, the namespace is missing
 )
 
 // Of reads the status from an anchor.

@@ -1,0 +1,145 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+)
+
+// recheckAccess is how often a permission that was missing is asked for again.
+const recheckAccess = 15 * time.Second
+
+// access knows which of the permissions that the manager needs it doesn't have. A missing one doesn't end the manager: what
+// else it may do, it does; the missing one is named in the log, by /readyz, and in the status of the pools that need it.
+type access struct {
+	client         kubernetes.Interface
+	leaseNamespace string
+	namespaces     []string
+	log            *slog.Logger
+	clock          clock.WithTicker
+	gauge          prometheus.Gauge
+	kick           chan struct{} // asks for a check now
+
+	mu      sync.Mutex
+	missing []grant
+}
+
+// grant is one verb on one resource in one namespace.
+type grant struct{ group, resource, verb, namespace string }
+
+func (g grant) String() string { return g.verb + " " + g.resource + " in namespace " + g.namespace }
+
+func newAccess(o Options, namespaces []string, gauge prometheus.Gauge) *access {
+	return &access{
+		client: o.Client, leaseNamespace: o.LeaseNamespace, namespaces: namespaces,
+		log: o.Log, clock: o.Clock, gauge: gauge, kick: make(chan struct{}, 1),
+	}
+}
+
+// watch checks now, while something is missing every so often, and whenever recheck asks. It returns when ctx ends.
+func (a *access) watch(ctx context.Context) {
+	for {
+		if err := a.check(ctx); err != nil && ctx.Err() == nil {
+			a.log.Warn("can't find out which permissions the manager has", "error", err)
+		}
+		var again <-chan time.Time
+		if len(a.Missing()) > 0 {
+			again = a.clock.After(recheckAccess)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-again:
+		case <-a.kick:
+		}
+	}
+}
+
+// recheck asks for a check soon: the API server has refused something.
+func (a *access) recheck() {
+	select {
+	case a.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Missing names the permissions that are missing, for people; empty where none is known to be.
+func (a *access) Missing() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	names := make([]string, 0, len(a.missing))
+	for _, g := range a.missing {
+		names = append(names, g.String())
+	}
+	return names
+}
+
+// check asks the API server for each permission, and logs what has changed.
+func (a *access) check(ctx context.Context) error {
+	var missing []grant
+	for _, g := range a.needed() {
+		allowed, err := a.allowed(ctx, g)
+		if err != nil {
+			return err
+		}
+		if !allowed {
+			missing = append(missing, g)
+		}
+	}
+	a.mu.Lock()
+	before := a.missing
+	a.missing = missing
+	a.mu.Unlock()
+	a.gauge.Set(float64(len(missing)))
+	if slices.Equal(before, missing) {
+		return nil
+	}
+	if len(missing) == 0 {
+		a.log.Info("the manager has all the permissions that it needs")
+		return nil
+	}
+	a.log.Warn("the manager needs permissions that it doesn't have; `idlecount manifests` prints the roles",
+		"missing", strings.Join(a.Missing(), ", "))
+	return nil
+}
+
+func (a *access) needed() []grant {
+	var needed []grant
+	add := func(permissions []Permission, namespace string) {
+		for _, p := range permissions {
+			for _, verb := range p.Verbs {
+				needed = append(needed, grant{p.APIGroups[0], p.Resources[0], verb, namespace})
+			}
+		}
+	}
+	add(LeasePermissions(), a.leaseNamespace)
+	for _, namespace := range a.namespaces {
+		add(Permissions(), namespace)
+	}
+	return needed
+}
+
+// allowed asks the API server about one permission.
+func (a *access) allowed(ctx context.Context, g grant) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	review, err := a.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: g.namespace, Verb: g.verb, Group: g.group, Resource: g.resource,
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask whether the manager may %s: %w", g, err)
+	}
+	return review.Status.Allowed, nil
+}

@@ -1,0 +1,76 @@
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/pool/status"
+)
+
+// createAnchor makes the anchor of a pool. It names the managers' lease from the beginning: by that a later leader knows
+// the anchor as its own, also where the pool has left the configuration.
+func (w *writer) createAnchor(ctx context.Context, p *pool, s status.Status) (*corev1.ConfigMap, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	anchor := factory.Anchor(p.runner, p.shape)
+	anchor.Data = map[string]string{factory.AnchorStatusKey: s.Encode()}
+	made, err := w.client.CoreV1().ConfigMaps(p.key.namespace).Create(ctx, anchor, metav1.CreateOptions{})
+	w.metrics.wrote("create anchor", result(err))
+	if apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("a ConfigMap %s exists and isn't labelled %s=%s, so it is not the pool's anchor; delete or rename it: %w",
+			p.key, factory.LabelPool, p.key.name, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create the anchor, ConfigMap %s: %w", p.key, err)
+	}
+	w.log.Info("pool begins", "pool", p.key.name, "namespace", p.key.namespace, "image", p.image, "runner", p.runner)
+	return made, nil
+}
+
+// writeStatus sets the status in an anchor and touches nothing else of it: annotations there are the user's.
+func (w *writer) writeStatus(ctx context.Context, anchor *corev1.ConfigMap, encoded string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": anchor.UID}, // of this anchor, not of one that was made anew
+		"data":     map[string]string{factory.AnchorStatusKey: encoded},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = w.client.CoreV1().ConfigMaps(anchor.Namespace).Patch(ctx, anchor.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	w.metrics.wrote("patch anchor", result(err))
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // the watch will show that it is gone
+	}
+	if err != nil {
+		return fmt.Errorf("write the status into ConfigMap %s/%s: %w", anchor.Namespace, anchor.Name, err)
+	}
+	return nil
+}
+
+// deleteAnchor ends a pool that has no pods any more.
+func (w *writer) deleteAnchor(ctx context.Context, anchor *corev1.ConfigMap) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	err := w.client.CoreV1().ConfigMaps(anchor.Namespace).Delete(ctx, anchor.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &anchor.UID},
+	})
+	w.metrics.wrote("delete anchor", result(err))
+	switch {
+	case err == nil:
+		w.log.Info("pool ends", "pool", anchor.Name, "namespace", anchor.Namespace, "image", anchor.Annotations[factory.AnnotationImage])
+		return nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return nil
+	default:
+		return fmt.Errorf("delete the anchor, ConfigMap %s/%s: %w", anchor.Namespace, anchor.Name, err)
+	}
+}

@@ -1,0 +1,176 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes"
+
+	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/pool/plan"
+)
+
+const (
+	// burst bounds the creates of one pass: between bursts the worker sees to other pools, and hears of trouble.
+	burst = 64
+	// parallel bounds the requests under way at a time.
+	parallel = 32
+	// requestTimeout bounds each of them.
+	requestTimeout = 10 * time.Second
+)
+
+// writer makes the writes that a plan asks for, and counts them.
+type writer struct {
+	client  kubernetes.Interface
+	expect  *expectations
+	metrics *metrics
+	log     *slog.Logger
+}
+
+// deletePods carries out a plan's deletes. Each is bound to the version of the pod that was decided on, so that it misses a
+// pod that was claimed meanwhile; the watch then shows the new version, and another pass decides again. The error has all
+// that failed otherwise.
+func (w *writer) deletePods(ctx context.Context, p *pass, s snapshot, deletions []plan.Deletion) error {
+	var mu sync.Mutex
+	var errs *multierror.Error
+	reasons := map[plan.Reason]int{}
+	group := errgroup.Group{}
+	group.SetLimit(parallel)
+	for _, d := range deletions {
+		uid, version, known := s.version(d.UID)
+		if !known {
+			continue // its create isn't answered yet; the watch will show it
+		}
+		group.Go(func() error {
+			deleted, err := w.deletePod(ctx, p.key, d.Name, uid, version)
+			mu.Lock()
+			defer mu.Unlock()
+			if deleted {
+				reasons[d.Reason]++
+			}
+			if err != nil {
+				errs = multierror.Append(errs, err)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in errs
+	for reason, n := range reasons {
+		w.metrics.deleted.WithLabelValues(append(p.labels(), string(reason))...).Add(float64(n))
+		w.log.Info("pods deleted", "pool", p.key.name, "image", p.image, "reason", reason, "count", n)
+	}
+	return errs.ErrorOrNil()
+}
+
+// deletePod deletes a pod of a version, and says whether it did.
+func (w *writer) deletePod(ctx context.Context, k key, name string, uid types.UID, version string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	w.expect.delete(uid)
+	err := w.client.CoreV1().Pods(k.namespace).Delete(ctx, name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+	})
+	w.metrics.wrote("delete pod", result(err))
+	switch {
+	case err == nil:
+		return true, nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		// Gone already, or changed; the watch tells which.
+		w.expect.dropDelete(uid)
+		return false, nil
+	default:
+		w.expect.dropDelete(uid)
+		return false, err
+	}
+}
+
+// createPods creates n pods, one, then two, then four at a time, so that a refusal is met with few requests rather than
+// many. It stops at the first that is refused, and returns how many were created and that refusal.
+func (w *writer) createPods(ctx context.Context, p *pool, idleTime time.Duration, anchor *corev1.ConfigMap, n int) (int, error) {
+	runner := factory.RunnerLabel(p.runner)
+	owner := factory.Owner{Name: anchor.Name, UID: anchor.UID}
+	created, err := slowStart(n, parallel, func() error {
+		name := factory.PodName(p.key.name, rand.String(suffixLength))
+		err := w.createPod(ctx, p.key, runner, factory.IdlePod(p.runner, p.shape, name, idleTime, owner))
+		w.metrics.created.WithLabelValues(p.key.name, p.image, result(err)).Inc()
+		return err
+	})
+	if created > 0 {
+		w.log.Info("pods created", "pool", p.key.name, "image", p.image, "count", created)
+	}
+	return created, err
+}
+
+// suffixLength is that of a pod's random part: with 27^8 of them two pods of a pool don't meet.
+const suffixLength = 8
+
+func (w *writer) createPod(ctx context.Context, k key, runner string, pod *corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	name := types.NamespacedName{Namespace: k.namespace, Name: pod.Name}
+	w.expect.create(k, runner, pod.Name)
+	made, err := w.client.CoreV1().Pods(k.namespace).Create(ctx, pod, metav1.CreateOptions{})
+	w.metrics.wrote("create pod", result(err))
+	switch {
+	case err == nil:
+		w.expect.created(name, made.UID, made.ResourceVersion)
+	case doubtful(err):
+		w.expect.doubted(name)
+	default:
+		w.expect.dropCreate(name)
+	}
+	return err
+}
+
+// slowStart calls fn n times, in rounds of 1, 2, 4 … at most limit calls at once, until a round has failed. It returns how
+// many calls succeeded, and the first error.
+func slowStart(n, limit int, fn func() error) (int, error) {
+	succeeded := 0
+	for round := 1; n > 0; round = min(2*round, limit) {
+		round = min(round, n)
+		errs := make(chan error, round)
+		var calls sync.WaitGroup
+		for range round {
+			calls.Go(func() { errs <- fn() })
+		}
+		calls.Wait()
+		close(errs)
+		var first error
+		for err := range errs {
+			if err == nil {
+				succeeded++
+			} else if first == nil {
+				first = err
+			}
+		}
+		if first != nil {
+			return succeeded, first
+		}
+		n -= round
+	}
+	return succeeded, nil
+}
+
+// result is a label for the outcome of a request: ok, or the API server's reason.
+func result(err error) string {
+	switch reason := apierrors.ReasonForError(err); {
+	case err == nil:
+		return "ok"
+	case reason != metav1.StatusReasonUnknown:
+		return string(reason)
+	case errors.Is(err, context.Canceled):
+		return "Canceled"
+	default:
+		return "Unreachable"
+	}
+}

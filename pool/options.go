@@ -1,0 +1,62 @@
+package pool
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+
+	"idlecount.dev/idlecount/config"
+)
+
+// DefaultLeaseName is the name of the managers' lease where Options name none.
+const DefaultLeaseName = "idlecount"
+
+// Options are what Run needs. All are wanted but those that have a default.
+type Options struct {
+	Client kubernetes.Interface
+	Config *config.Config
+
+	Identity       string // of this process among the managers that share a lease; two processes never have the same
+	LeaseNamespace string
+	LeaseName      string // default DefaultLeaseName
+
+	Log      *slog.Logger         // default slog.Default()
+	Registry *prometheus.Registry // default: one that nobody reads
+	Health   *Health              // default: one that nobody reads
+	Clock    clock.WithTicker     // default: the system's
+
+	// Times of the leader election; the defaults are 15, 10 and 2 seconds, those of Kubernetes' own controllers.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+}
+
+func (o Options) withDefaults() (Options, error) {
+	switch {
+	case o.Client == nil:
+		return o, errors.New("pool: no client was given")
+	case o.Config == nil:
+		return o, errors.New("pool: no configuration was given")
+	case o.Identity == "":
+		return o, errors.New("pool: no identity was given")
+	case o.LeaseNamespace == "":
+		return o, errors.New("pool: no namespace was given for the lease")
+	}
+	o.LeaseName = cmp.Or(o.LeaseName, DefaultLeaseName)
+	o.LeaseDuration = cmp.Or(o.LeaseDuration, 15*time.Second)
+	o.RenewDeadline = cmp.Or(o.RenewDeadline, 10*time.Second)
+	o.RetryPeriod = cmp.Or(o.RetryPeriod, 2*time.Second)
+	o.Log = cmp.Or(o.Log, slog.Default())
+	o.Registry = cmp.Or(o.Registry, prometheus.NewRegistry())
+	o.Health = cmp.Or(o.Health, &Health{})
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return o, nil
+}
+
+// lease is the lease's name as pools' anchors have it.
+func (o Options) lease() string { return o.LeaseNamespace + "/" + o.LeaseName }

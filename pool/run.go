@@ -1,0 +1,177 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/record"
+)
+
+// reachWithin bounds the tries to reach the API server at the start: a restart of the API server is waited for, a
+// kubeconfig that points nowhere is not.
+const reachWithin = 5 * time.Second
+
+// Run manages the pools of the configuration until ctx ends, whenever it holds the lease. It returns an error where it
+// can't begin: the API server can't be reached, or the configuration makes no pods. What goes wrong later is logged, told
+// by Health and the pools' status, and tried again.
+func Run(ctx context.Context, o Options) error {
+	o, err := o.withDefaults()
+	if err != nil {
+		return err
+	}
+	pools, err := poolsOf(o.Config, o.Log)
+	if err != nil {
+		return err
+	}
+	counters, err := newMetrics(o.Registry)
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	if err := reach(ctx, o.Client); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	namespaces := namespacesOf(o.Config)
+	permissions := newAccess(o, namespaces, counters.missing)
+	watches := newCaches(o.Client, watchErrors(o.Log, permissions))
+	for _, namespace := range namespaces {
+		if err := watches.ensure(ctx, namespace); err != nil {
+			return err
+		}
+	}
+	events, end := newEvents(o)
+	defer end()
+	var watching sync.WaitGroup
+	watching.Go(func() { permissions.watch(ctx) })
+	defer watching.Wait()
+	defer watches.wait()
+	defer cancel()
+
+	var leads atomic.Bool
+	lock := newLock(o)
+	watchdog := leaderelection.NewLeaderHealthzAdaptor(o.RenewDeadline)
+	o.Health.set(
+		func() error { return watchdog.Check(nil) },
+		func() []string { return unready(leads.Load(), lock, permissions, watches, namespaces) },
+	)
+	return elect(ctx, o, lock, watchdog, func(held context.Context) {
+		leads.Store(true)
+		counters.leader.Set(1)
+		o.Log.Info("this manager leads", "lease", o.lease(), "identity", o.Identity, "pools", len(pools))
+		c := newController(o, pools, watches, &home{
+			client: o.Client, lease: o.lease(), leaseNamespace: o.LeaseNamespace, leaseName: o.LeaseName,
+			runners: runnersOf(o.Config), configured: namespaces,
+		}, permissions, counters, events)
+		lead(held, ctx, o, c)
+		leads.Store(false)
+		counters.leader.Set(0)
+		o.Log.Info("this manager stops leading", "lease", o.lease(), "identity", o.Identity)
+	})
+}
+
+// lead is one term. Told to stop, it may finish its pass.
+func lead(held, stop context.Context, o Options, c *controller) {
+	ctx, cancel := context.WithCancel(held)
+	defer cancel()
+	defer context.AfterFunc(stop, func() {
+		select {
+		case <-o.Clock.After(finishWithin):
+			cancel()
+		case <-ctx.Done():
+		}
+	})()
+	for {
+		err := c.run(ctx, stop)
+		if err == nil || ctx.Err() != nil || stop.Err() != nil {
+			return
+		}
+		o.Log.Error("a manager can't begin its term and will try again", "error", err)
+		select {
+		case <-o.Clock.After(o.RetryPeriod):
+		case <-ctx.Done():
+			return
+		case <-stop.Done():
+			return
+		}
+	}
+}
+
+// reach asks the API server for its version, and again for a while.
+func reach(ctx context.Context, client kubernetes.Interface) error {
+	ctx, cancel := context.WithTimeout(ctx, reachWithin)
+	defer cancel()
+	for {
+		err := client.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
+		switch {
+		case err == nil:
+			return nil
+		case apierrors.IsUnauthorized(err):
+			return fmt.Errorf("the Kubernetes API doesn't know this manager: %w; check the credentials in the kubeconfig", err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the Kubernetes API can't be reached: %w; check the server in the kubeconfig, and that it runs", err)
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// unready are the reasons why this manager can't do its work.
+func unready(leads bool, lock *noisyLock, a *access, c *caches, namespaces []string) []string {
+	var reasons []string
+	for _, missing := range a.Missing() {
+		reasons = append(reasons, "missing permission: "+missing)
+	}
+	if trouble := lock.trouble(); trouble != "" {
+		reasons = append(reasons, "the lease can't be had: "+trouble)
+	}
+	if !leads {
+		return reasons
+	}
+	for _, namespace := range namespaces {
+		if n := c.of(namespace); n == nil || !n.synced() {
+			reasons = append(reasons, "namespace "+namespace+" has not been seen yet")
+		}
+	}
+	return reasons
+}
+
+// watchErrors logs each error of a watch once, until another one comes.
+func watchErrors(log *slog.Logger, a *access) func(namespace, resource string, err error) {
+	var mu sync.Mutex
+	last := map[string]string{}
+	return func(namespace, resource string, err error) {
+		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			a.recheck()
+		}
+		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+			return // the watch was away for long and lists anew
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		what := resource + " in namespace " + namespace
+		if last[what] == err.Error() {
+			return
+		}
+		last[what] = err.Error()
+		log.Warn("a watch has ended and is tried again", "what", what, "error", err)
+	}
+}
+
+// newEvents records events, which are written in the background until end is called.
+func newEvents(o Options) (recorder record.EventRecorder, end func()) {
+	broadcaster := record.NewBroadcaster()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: o.Client.CoreV1().Events(corev1.NamespaceAll)})
+	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "idlecount"}), broadcaster.Shutdown
+}
