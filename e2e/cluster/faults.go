@@ -15,11 +15,13 @@ import (
 	"idlecount.dev/idlecount/e2e/cluster/internal/process"
 )
 
-// stopGrace is how long a component may take to end after SIGTERM. The API server waits for requests in flight.
-const stopGrace = 30 * time.Second
+// stopGrace is how long a component may take to end after SIGTERM. Only the API server needs longer: it refuses new
+// connections at once, but lets streams in flight go on for a minute.
+const stopGrace = 5 * time.Second
 
-// Stop ends a component with SIGTERM, and with SIGKILL if that takes longer than 30 seconds. A component that does not
-// run is not an error. Containers go on when containerd or the kubelet stop.
+// Stop ends a component with SIGTERM, and with SIGKILL if that takes longer than 5 seconds, which it does if exec
+// streams run through the API server. A component that does not run is not an error. Containers go on when containerd
+// or the kubelet stop.
 func (c *Cluster) Stop(ctx context.Context, component Component) error {
 	return c.locked(ctx, func() error {
 		return readRecord(c.layout, component).Stop(ctx, stopGrace)
@@ -40,7 +42,8 @@ func (c *Cluster) Start(ctx context.Context, component Component) error {
 	})
 }
 
-// Restart stops a component with SIGTERM, starts it and returns when it is healthy again.
+// Restart stops a component as Stop does, starts it and returns when it is healthy again. A healthy kubelet may need
+// another moment until it knows its pods: exec fails with "pod does not exist" until then.
 func (c *Cluster) Restart(ctx context.Context, component Component) error {
 	return c.locked(ctx, func() error {
 		if err := readRecord(c.layout, component).Stop(ctx, stopGrace); err != nil {

@@ -64,10 +64,7 @@ func RestConfig(t testing.TB) *rest.Config {
 // such tests should be few and short. Call it before RestConfig; the test can't be parallel.
 func Local(t testing.TB) *cluster.Cluster {
 	t.Helper()
-	if os.Getenv(exclusiveVariable) == "" {
-		lock(t, true)
-		t.Setenv(exclusiveVariable, "1")
-	}
+	Alone(t)
 	c, err := cluster.Find(t.Context())
 	if err != nil {
 		missing(t, err)
@@ -77,6 +74,16 @@ func Local(t testing.TB) *cluster.Cluster {
 	}
 	t.Cleanup(func() { repair(t, c) })
 	return c
+}
+
+// Alone makes sure that no other test uses the cluster until the end of this one, whether or not there is a cluster. It
+// is for tests that take the cluster down.
+func Alone(t testing.TB) {
+	t.Helper()
+	if os.Getenv(exclusiveVariable) == "" {
+		lock(t, true)
+		t.Setenv(exclusiveVariable, "1")
+	}
 }
 
 // repair leaves the cluster to the next test as this one found it, whatever it broke.
@@ -114,19 +121,14 @@ func lock(t testing.TB, exclusive bool) {
 			defer cancel()
 		}
 	}
-	var self bool
-	waiting := func() {
-		if self = exclusive && cluster.HoldsLock(lockName); !self {
-			t.Logf("waiting for other tests to let go of the cluster")
-		}
-	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	release, err := cluster.Lock(ctx, lockName, exclusive, func() {
-		waiting()
-		if self {
+		if exclusive && cluster.HoldsLock(lockName) {
 			stop(errors.New("this process holds the cluster already: call Local before RestConfig, and RestConfig after t.Parallel"))
+			return
 		}
+		t.Logf("waiting for other tests to let go of the cluster")
 	})
 	if errors.Is(err, os.ErrPermission) {
 		missing(t, err)

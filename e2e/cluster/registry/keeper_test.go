@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log"
@@ -173,6 +174,12 @@ func TestAWriteThatWasCutOffIsDropped(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestServeEndsWithItsContext(t *testing.T) {
-	require.ErrorContains(t, serve(t.Context(), "256.0.0.1:0", t.TempDir()), "256.0.0.1")
+func TestServeEndsWithItsContextAndNamesAnAddressItCannotHave(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, serve(ctx, "127.0.0.1:0", t.TempDir()))
+
+	address, stop := start(t, t.TempDir())
+	defer stop()
+	require.ErrorContains(t, serve(t.Context(), address, t.TempDir()), address)
 }

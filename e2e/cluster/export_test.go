@@ -1,0 +1,4 @@
+package cluster
+
+// ImageOf makes an image of one program, /pause in it.
+var ImageOf = sandboxImage
