@@ -71,7 +71,7 @@ func (e *entry) expand(env lookup) {
 	}{{"token", &e.runner.Token}, {"url", &e.runner.URL}} {
 		*key.value = os.Expand(*key.value, func(name string) string {
 			value, ok := env(name)
-			if !ok && e.runner.Managed() {
+			if !ok {
 				e.badValues = append(e.badValues, e.at(key.name, "the variable %s that it names is not set in the environment", fmt.Sprintf("%q", name)))
 			}
 			return value

@@ -231,6 +231,23 @@ func TestScheduleOfARunnerThatWasNotLoaded(t *testing.T) {
 	require.ErrorContains(t, err, `runners[3].kubernetes.idle_policy[0].periods[2]: period "y" has one field`)
 }
 
+func TestALimitThatAllIdlePodsFitInIsNoWarning(t *testing.T) {
+	with := func(limit int) string {
+		return strings.Replace(custom, "[runners.", fmt.Sprintf("limit = %d\n[runners.", limit), 1) +
+			"idle_images = [\"a\", \"b\"]\nidle_count = 1\n[[runners.kubernetes.idle_policy]]\nidle_count = 3\n"
+	}
+	for limit, warned := range map[int]bool{0: false, 5: true, 6: false, 7: false} {
+		require.Equal(t, warned, len(one(t, with(limit)).Warnings) > 0, limit)
+	}
+}
+
+func TestAPolicyWithNoPeriodsIsNotOneWithout(t *testing.T) {
+	r := Runner{Kubernetes: Kubernetes{IdlePolicies: []IdlePolicy{{IdleCount: new(1)}, {Periods: []string{}, IdleCount: new(2)}}}}
+	s, err := r.Schedule()
+	require.NoError(t, err)
+	require.Equal(t, 1, s.At(time.Unix(0, 0)).IdleCount)
+}
+
 func TestIdleImages(t *testing.T) {
 	require.Equal(t, []string{"a"}, Runner{Kubernetes: Kubernetes{Image: "a"}}.IdleImages())
 	require.Equal(t, []string{"b", "c"}, Runner{Kubernetes: Kubernetes{Image: "a", IdleImages: []string{"b", "c"}}}.IdleImages())

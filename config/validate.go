@@ -50,8 +50,8 @@ func (c *checker) warn(key, format string, args ...any) {
 
 // broken says whether the value of a key couldn't be taken.
 func (c *checker) broken(key string) bool {
-	place := c.at(key, "").Path
-	return slices.ContainsFunc(c.badValues, func(p Problem) bool { return p.Path == place })
+	place := c.at(key, "")
+	return slices.ContainsFunc(c.badValues, func(p Problem) bool { return p.File == place.File && p.Path == place.Path })
 }
 
 // identity is what a runner is found and named by.

@@ -18,7 +18,7 @@ func (s Schedule) NextChange(after time.Time) (time.Time, bool) {
 	for t := after; t.Before(end); {
 		winner, until := s.steady(t)
 		if winner != current && !s.same(winner, current) {
-			return t.Round(0), true
+			return t, true
 		}
 		t = until.In(after.Location())
 	}
