@@ -1,0 +1,65 @@
+package runner
+
+// flag is a feature flag of GitLab Runner.
+type flag struct {
+	name      string
+	byDefault bool
+}
+
+// knownFlags are the feature flags of GitLab Runner 19.4 in its order: each is a variable of every job.
+func knownFlags() []flag {
+	return []flag{
+		{"FF_TEST_FEATURE", false},
+		{"FF_NETWORK_PER_BUILD", false},
+		{"FF_USE_LEGACY_KUBERNETES_EXECUTION_STRATEGY", false},
+		{"FF_USE_DIRECT_DOWNLOAD", true},
+		{"FF_USE_FASTZIP", true},
+		{"FF_DISABLE_UMASK_FOR_DOCKER_EXECUTOR", false},
+		{"FF_ENABLE_BASH_EXIT_CODE_CHECK", false},
+		{"FF_USE_WINDOWS_LEGACY_PROCESS_STRATEGY", false},
+		{"FF_USE_LEGACY_BASH_EVAL", false},
+		{"FF_USE_POWERSHELL_PATH_RESOLVER", false},
+		{"FF_USE_DYNAMIC_TRACE_FORCE_SEND_INTERVAL", false},
+		{"FF_SCRIPT_SECTIONS", false},
+		{"FF_ENABLE_JOB_CLEANUP", false},
+		{"FF_KUBERNETES_HONOR_ENTRYPOINT", false},
+		{"FF_POSIXLY_CORRECT_ESCAPES", false},
+		{"FF_RESOLVE_FULL_TLS_CHAIN", false},
+		{"FF_DISABLE_POWERSHELL_STDIN", false},
+		{"FF_USE_POD_ACTIVE_DEADLINE_SECONDS", true},
+		{"FF_USE_ADVANCED_POD_SPEC_CONFIGURATION", false},
+		{"FF_SECRET_RESOLVING_FAILS_IF_MISSING", true},
+		{"FF_PRINT_POD_EVENTS", false},
+		{"FF_USE_GIT_BUNDLE_URIS", true},
+		{"FF_USE_GIT_NATIVE_CLONE", false},
+		{"FF_USE_DUMB_INIT_WITH_KUBERNETES_EXECUTOR", false},
+		{"FF_USE_INIT_WITH_DOCKER_EXECUTOR", false},
+		{"FF_LOG_IMAGES_CONFIGURED_FOR_JOB", false},
+		{"FF_USE_DOCKER_AUTOSCALER_DIAL_STDIO", true},
+		{"FF_CLEAN_UP_FAILED_CACHE_EXTRACT", false},
+		{"FF_USE_WINDOWS_JOB_OBJECT", false},
+		{"FF_TIMESTAMPS", true},
+		{"FF_DISABLE_AUTOMATIC_TOKEN_ROTATION", false},
+		{"FF_USE_LEGACY_GCS_CACHE_ADAPTER", false},
+		{"FF_DISABLE_UMASK_FOR_KUBERNETES_EXECUTOR", false},
+		{"FF_USE_LEGACY_S3_CACHE_ADAPTER", false},
+		{"FF_GIT_URLS_WITHOUT_TOKENS", false},
+		{"FF_WAIT_FOR_POD_TO_BE_REACHABLE", false},
+		{"FF_MASK_ALL_DEFAULT_TOKENS", true},
+		{"FF_EXPORT_HIGH_CARDINALITY_METRICS", false},
+		{"FF_USE_FLEETING_ACQUIRE_HEARTBEATS", false},
+		{"FF_USE_EXPONENTIAL_BACKOFF_STAGE_RETRY", true},
+		{"FF_USE_ADAPTIVE_REQUEST_CONCURRENCY", true},
+		{"FF_USE_GITALY_CORRELATION_ID", true},
+		{"FF_USE_GIT_PROACTIVE_AUTH", false},
+		{"FF_HASH_CACHE_KEYS", false},
+		{"FF_ENABLE_JOB_INPUTS_INTERPOLATION", true},
+		{"FF_USE_JOB_ROUTER", false},
+		{"FF_SCRIPT_TO_STEP_MIGRATION", false},
+		{"FF_USE_PARALLEL_CACHE_TRANSFER", false},
+		{"FF_USE_PARALLEL_ARTIFACT_TRANSFER", false},
+		{"FF_CONCRETE", false},
+		{"FF_SUSPENDABLE_ENVIRONMENTS", false},
+		{"FF_USE_NATIVE_CONTAINER_STOP", false},
+	}
+}
