@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"idlecount.dev/idlecount/executor-plugin/diagnosis"
+	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/pool/claim"
+)
+
+// cold makes a pod for the job. why is the reason for which there was no warm one.
+func (w want) cold(ctx context.Context, why string) error {
+	w.say("no warm pod: " + why + "; making one")
+	pod, err := w.create(ctx)
+	if err != nil {
+		return err
+	}
+	if err := w.start(ctx, pod); err != nil {
+		return errors.Join(err, w.drop(ctx, pod))
+	}
+	return nil
+}
+
+// start sees a new pod through to the handshake.
+func (w want) start(ctx context.Context, pod *corev1.Pod) error {
+	// The pod first, then what belongs to it: the kubelet waits, and nothing can be left behind without its owner.
+	for _, secret := range factory.Dependents(pod, w.shape, w.job.Shape) {
+		if err := w.createSecret(ctx, secret); err != nil {
+			return err
+		}
+	}
+	ready, err := w.waitReady(ctx, pod)
+	if err != nil {
+		return err
+	}
+	result, err := w.handshake(ctx, ready)
+	switch {
+	case err != nil:
+		return err
+	case result.outcome != shaken:
+		return fmt.Errorf("the new pod %s can't be used: %s", nameOf(pod), result.why)
+	}
+	w.say(fmt.Sprintf("made pod %s on node %s; took %s", nameOf(ready), ready.Spec.NodeName, round(time.Since(w.begin))))
+	return nil
+}
+
+// nameLength is the length of the random part of a pod's name.
+const nameLength = 5
+
+// create makes the pod. A quota that is used up is waited for; whatever else the API server refuses is final.
+func (w want) create(ctx context.Context) (*corev1.Pod, error) {
+	ctx, cancel := context.WithDeadlineCause(ctx, w.deadline, errNotReady)
+	defer cancel()
+	var told bool
+	name := factory.PoolName(w.runner, w.shape) + "-" + rand.String(nameLength)
+	for n := 0; ; n++ {
+		meta := w.job.Meta
+		meta.ClaimedAt = time.Now()
+		pod, err := w.client.CreatePod(ctx, factory.JobPod(w.runner, w.shape, name, meta))
+		if apierrors.IsAlreadyExists(err) {
+			// The answer to an earlier try was lost, or somebody else's pod has the name.
+			if pod, err = w.client.Get(ctx, name, metav1.GetOptions{}); err == nil && pod.Labels[factory.LabelJob] != claim.JobLabel(meta.ID) {
+				name = factory.PoolName(w.runner, w.shape) + "-" + rand.String(nameLength)
+				continue
+			}
+		}
+		if err == nil {
+			return pod, nil
+		}
+		final, quota := diagnosis.QuotaRefusal(err)
+		if final || !quota && !claim.Transient(err) {
+			return nil, fmt.Errorf("create a pod for the job in namespace %s: %w", w.shape.Namespace, err)
+		}
+		if !told && (quota || time.Since(w.begin) > noticeAfter) {
+			told = true
+			w.say(fmt.Sprintf("waiting to create the pod: %v", err))
+		}
+		if err := pause(ctx, n, err); err != nil {
+			return nil, fmt.Errorf("the pod could not be created within %s (poll_timeout): %w", round(time.Since(w.begin)), err)
+		}
+	}
+}
+
+// noticeAfter is how long an API server may not answer before the job's log says so.
+const noticeAfter = 2 * time.Second
+
+// pause waits before another try; where there is no time left for one, it returns why the last one failed.
+func pause(ctx context.Context, n int, last error) error {
+	select {
+	case <-time.After(min(250*time.Millisecond<<min(n, 8), 5*time.Second)):
+		return nil
+	case <-ctx.Done():
+		if cause := context.Cause(ctx); !errors.Is(cause, errNotReady) {
+			return cause
+		}
+		return last
+	}
+}
+
+func (w want) createSecret(ctx context.Context, secret *corev1.Secret) error {
+	ctx, cancel := context.WithDeadlineCause(ctx, w.deadline, errNotReady)
+	defer cancel()
+	for n := 0; ; n++ {
+		err := w.client.CreateSecret(ctx, secret)
+		if err == nil || apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		if !claim.Transient(err) {
+			return fmt.Errorf("create Secret %s/%s for the variables of a service: %w", secret.Namespace, secret.Name, err)
+		}
+		if err := pause(ctx, n, err); err != nil {
+			return fmt.Errorf("create Secret %s/%s for the variables of a service: %w", secret.Namespace, secret.Name, err)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+// Open opens a stream to a command in a container of a pod: what is written is the command's stdin, what is read is its
+// stdout. It returns at once; what goes wrong comes out of Read, which ends with io.EOF where the command ended well. It is
+// the one place that knows how a container is reached.
+func (c *Client) Open(ctx context.Context, pod, container string, command ...string) (io.ReadWriteCloser, error) {
+	executor, err := c.executor(pod, container, command)
+	if err != nil {
+		return nil, fmt.Errorf("open a stream to container %s of pod %s/%s: %w", container, c.namespace, pod, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stdout, output := io.Pipe()
+	s := &stream{PipeReader: stdout, input: newHandoff(), cancel: cancel}
+	go func() {
+		var stderr tail
+		err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: s.input, Stdout: output, Stderr: &stderr})
+		s.input.close()
+		_ = output.CloseWithError(c.outcome(err, command, stderr.text()))
+	}()
+	return s, nil
+}
+
+func (c *Client) executor(pod, container string, command []string) (remotecommand.Executor, error) {
+	target := c.rest.Get().Namespace(c.namespace).Resource("pods").Name(pod).SubResource("exec").URL()
+	target.RawQuery = url.Values{
+		"container": {container}, "command": command, "stdin": {"true"}, "stdout": {"true"}, "stderr": {"true"},
+	}.Encode()
+	websocket, err := remotecommand.NewWebSocketExecutor(c.config, http.MethodGet, target.String())
+	if err != nil {
+		return nil, err
+	}
+	spdy, err := remotecommand.NewSPDYExecutor(c.config, http.MethodPost, target)
+	if err != nil {
+		return nil, err
+	}
+	return remotecommand.NewFallbackExecutor(websocket, spdy, needsSPDY)
+}
+
+// needsSPDY is true where something between here and the kubelet doesn't speak WebSocket; an answer of the API server
+// about the pod would be the same again.
+func needsSPDY(err error) bool {
+	if httpstream.IsHTTPSProxyError(err) {
+		return true
+	}
+	upgrade, ok := errors.AsType[*httpstream.UpgradeFailureError](err)
+	if !ok {
+		return false
+	}
+	_, answered := errors.AsType[*apierrors.StatusError](upgrade.Cause)
+	return !answered
+}
+
+// ExitError is a command that ended with another exit code than 0.
+type ExitError struct {
+	Command string
+	Code    int
+	Stderr  string // the end of it
+}
+
+func (e *ExitError) Error() string {
+	text := fmt.Sprintf("%s ended with exit code %d", e.Command, e.Code)
+	if e.Stderr != "" {
+		text += ": " + e.Stderr
+	}
+	return text
+}
+
+// outcome is what Read ends with.
+func (c *Client) outcome(err error, command []string, stderr string) error {
+	if err == nil {
+		return io.EOF
+	}
+	if exit, ok := errors.AsType[exec.CodeExitError](err); ok {
+		return &ExitError{Command: strings.Join(command[:min(2, len(command))], " "), Code: exit.Code, Stderr: stderr}
+	}
+	if upgrade, ok := errors.AsType[*httpstream.UpgradeFailureError](err); ok {
+		err = upgrade.Cause
+	}
+	if denied(err, "get") || denied(err, "create") {
+		return fmt.Errorf("the service account of the runner may not exec into pods of namespace %s (pods/exec: create and get); the Role that `idlecount manifests` prints lets it: %w",
+			c.namespace, err)
+	}
+	return err
+}
+
+// stream is one command.
+type stream struct {
+	*io.PipeReader
+	input  *handoff
+	cancel context.CancelFunc
+}
+
+// Write returns when the bytes are on their way to the API server.
+func (s *stream) Write(p []byte) (int, error) { return s.input.write(p) }
+
+// Close ends the connection and all that waits on it.
+func (s *stream) Close() error {
+	s.cancel()
+	s.input.close()
+	return s.PipeReader.Close()
+}

@@ -1,0 +1,65 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"idlecount.dev/idlecount/pool/claim"
+)
+
+// Patience is how an API server that doesn't answer is waited for.
+type Patience struct {
+	Most   time.Duration // how long a call may be tried again
+	Notice func(line string)
+}
+
+const (
+	// attemptTimeout bounds one attempt of a call, so that one that hangs doesn't use up all patience.
+	attemptTimeout = 15 * time.Second
+	// noticeAfter is how long an outage is not worth a line.
+	noticeAfter = 2 * time.Second
+	maxBackoff  = 3 * time.Second
+)
+
+// once makes one attempt.
+func once(ctx context.Context, call func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	return call(ctx)
+}
+
+// try makes a call until it succeeds, fails for good, or patience ends.
+func (p Patience) try(ctx context.Context, call func(ctx context.Context) error) error {
+	begin := time.Now()
+	noticed := false
+	for n := 0; ; n++ {
+		err := once(ctx, call)
+		out := time.Since(begin)
+		if !claim.Transient(err) || ctx.Err() != nil {
+			if noticed && err == nil {
+				p.Notice(fmt.Sprintf("the API server answers again after %s", out.Round(time.Second)))
+			}
+			return err
+		}
+		if out >= p.Most {
+			return fmt.Errorf("the API server didn't answer for %s: %w", out.Round(time.Second), err)
+		}
+		if out > noticeAfter && !noticed {
+			noticed = true
+			p.Notice(fmt.Sprintf("the API server doesn't answer, trying again for up to %s: %v", p.Most, err))
+		}
+		select {
+		case <-time.After(backoff(n)):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// backoff grows from a tenth of a second, with jitter so that the jobs of a runner don't come back in step.
+func backoff(n int) time.Duration {
+	d := min(100*time.Millisecond<<min(n, 10), maxBackoff)
+	return d/2 + rand.N(d/2+1) //nolint:gosec // spreads load, guards nothing
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"idlecount.dev/idlecount/config"
+	"idlecount.dev/idlecount/executor-plugin/job"
+	"idlecount.dev/idlecount/executor-plugin/kube"
+	"idlecount.dev/idlecount/internal/version"
+)
+
+// target is where a job runs: a runner's settings, a namespace of a cluster, and the log that tells about it.
+type target struct {
+	runner config.Runner
+	client *kube.Client
+	say    func(line string)
+}
+
+// findRunner finds the [[runners]] entry of the runner that calls.
+func findRunner(files []string, env job.Env) (config.Runner, error) {
+	cfg, err := config.Load(files)
+	if err != nil {
+		return config.Runner{}, err
+	}
+	id := env.Job("CI_RUNNER_SHORT_TOKEN")
+	if id == "" {
+		return config.Runner{}, errors.New("CUSTOM_ENV_CI_RUNNER_SHORT_TOKEN is not set: idlecount-executor is started by GitLab Runner's custom executor, once a stage")
+	}
+	var others []string
+	for _, r := range cfg.Runners {
+		if r.ShortToken() != id {
+			others = append(others, r.ShortToken())
+			continue
+		}
+		if !r.HasKubernetes {
+			return config.Runner{}, fmt.Errorf("%s of %s has no [runners.kubernetes] table: it says what the pods of its jobs look like", r, strings.Join(files, ", "))
+		}
+		return r, nil
+	}
+	return config.Runner{}, fmt.Errorf("no [[runners]] entry of %s has the token of the runner that calls, %s (there are: %s); give its config.toml with --config in config_args, prepare_args, run_args and cleanup_args",
+		strings.Join(files, ", "), id, strings.Join(others, ", "))
+}
+
+// patience is how long a stage waits for an API server that doesn't answer: an upgrade of a control plane takes a minute.
+const patience = 2 * time.Minute
+
+func connect(call Call, runner config.Runner, say func(string)) (*kube.Client, error) {
+	cfg, err := kube.Config(call.Access, runner.Kubernetes, "idlecount-executor/"+version.String())
+	if err != nil {
+		return nil, err
+	}
+	return kube.New(cfg, runner.Kubernetes.Namespace, kube.Patience{Most: patience, Notice: say})
+}
