@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	_ "time/tzdata" // periods have timezones, and the image has no files of the system's
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+	_ "time/tzdata" // periods have timezones, and the driver may run in an image without the system's files
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
