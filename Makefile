@@ -3,11 +3,14 @@
 GO            ?= go
 CLUSTER       ?=
 GOLANGCI_LINT  = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-STATIC         = CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w"
+STATIC         = $(GO) build -ldflags "-s -w"
 # The cluster of the tests: the one of CLUSTER=existing is $KUBECONFIG, else the local one is brought up.
 UP             = $(GO) run ./e2e/cmd/cluster up --kwok 3
 
 export CLUSTER
+# The same for all that is built here, images and tests too: so it is compiled once.
+export CGO_ENABLED = 0
+export GOFLAGS    := $(strip $(GOFLAGS) -trimpath)
 
 .DEFAULT_GOAL := help
 
