@@ -8,13 +8,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
-	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/pool/plan"
 )
 
@@ -30,7 +28,8 @@ type controller struct {
 	home   *home   // what this manager is: its lease, its runners, the namespaces it has pools in
 	access *access // asked where the API server says "forbidden"
 	memory map[key]*memory
-	seeded map[string]bool // namespaces whose pods were listed in this term
+	// horizons are what LISTs have shown of each namespace at the begin of the term.
+	horizons map[string]*horizons
 }
 
 // memory is what the worker remembers of a pool in a term. It is only there to be patient, or brief.
@@ -38,15 +37,20 @@ type memory struct {
 	history plan.History
 	refused refusals
 
-	anchor      *corev1.ConfigMap // as this manager made it or a LIST has shown it, until the watch does
+	anchor      *corev1.ConfigMap // as this manager made it, until the watch shows it
 	anchorUntil time.Time         // when to give up on the watch
 	written     string            // the status on its way to the watch; "" = none
 	messageAt   time.Time         // when the shortfall's message last changed
 	owned       bool              // the watch has shown the anchor as ours in this term
+	takenUntil  time.Time         // when to begin with a pool that was another manager's
 	complaint   string            // the last error that was logged
 }
 
 const (
+	// anchorFor bounds how long the watch is waited for to show an anchor.
+	anchorFor = time.Minute
+	// takeOverPause is the time that a manager which loses a pool to another one has to notice.
+	takeOverPause = time.Second
 	// firstRetry and maxRetry bound the pauses after passes that failed.
 	firstRetry = 500 * time.Millisecond
 	maxRetry   = time.Minute
@@ -60,7 +64,7 @@ func newController(o Options, pools map[key]*pool, caches *caches, h *home, a *a
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](firstRetry, maxRetry),
 			workqueue.TypedRateLimitingQueueConfig[key]{Clock: o.Clock},
 		),
-		memory: map[key]*memory{}, seeded: map[string]bool{},
+		memory: map[key]*memory{}, horizons: map[string]*horizons{},
 	}
 }
 
@@ -186,52 +190,9 @@ func (c *controller) watch() (unwatch func(), err error) {
 	return unwatch, nil
 }
 
-// seed sees a namespace with a LIST once a term, past the watch: the last leader may have made pods a moment ago that the
-// watch hasn't shown yet, and they must not be made again.
-func (c *controller) seed(ctx context.Context, namespace string, n *namespaceCache) error {
-	if c.seeded[namespace] {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	options := metav1.ListOptions{LabelSelector: factory.LabelPool, Limit: 500}
-	for {
-		pods, err := c.client.CoreV1().Pods(namespace).List(ctx, options)
-		if err != nil {
-			return fmt.Errorf("list the pods in namespace %s: %w", namespace, err)
-		}
-		for i := range pods.Items {
-			c.expectSeen(n, &pods.Items[i])
-		}
-		if options.Continue = pods.Continue; options.Continue == "" {
-			break
-		}
-	}
-	anchors, err := c.client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{LabelSelector: factory.LabelPool})
-	if err != nil {
-		return fmt.Errorf("list the anchors in namespace %s: %w", namespace, err)
-	}
-	for i := range anchors.Items {
-		k := key{namespace, anchors.Items[i].Name}
-		c.keepAnchor(c.memoryOf(k), &anchors.Items[i])
-		c.queue.Add(k)
-	}
-	c.seeded[namespace] = true
-	return nil
-}
-
-func (c *controller) expectSeen(n *namespaceCache, pod *corev1.Pod) {
-	if _, exists, err := n.pods.GetStore().GetByKey(pod.Namespace + "/" + pod.Name); exists || err != nil {
-		return
-	}
-	c.expect.seen(pod.Name, expectedCreate{
-		pool: key{pod.Namespace, labelPool(pod)}, runner: pod.Labels[factory.LabelRunner], created: pod.CreationTimestamp.Time,
-		uid: pod.UID, resourceVersion: pod.ResourceVersion,
-	})
-}
-
+// keepAnchor remembers an anchor that this manager has made until the watch shows it.
 func (c *controller) keepAnchor(m *memory, anchor *corev1.ConfigMap) {
-	m.anchor, m.anchorUntil = anchor, c.clock.Now().Add(seenFor)
+	m.anchor, m.anchorUntil = anchor, c.clock.Now().Add(anchorFor)
 }
 
 // logger is the log with what every line about a pool says.

@@ -13,8 +13,6 @@ const (
 	expectedFor = 5 * time.Minute
 	// doubtedFor is the same for a create whose outcome isn't known: a request that was cut off is over by then.
 	doubtedFor = 15 * time.Second
-	// seenFor is the same for pods that a LIST has shown at the begin of a leader's term.
-	seenFor = time.Minute
 )
 
 // expectations are the writes of this manager that its watch hasn't shown yet. A pass sees the cluster as the watch shows
@@ -47,20 +45,12 @@ func newExpectations(c clock.PassiveClock) *expectations {
 
 // create expects a pod that is about to be created.
 func (e *expectations) create(pool key, runner, name string) {
-	now := e.clock.Now()
-	e.add(name, expectedCreate{pool: pool, runner: runner, created: now, expires: now.Add(expectedFor)})
-}
-
-// seen expects a pod that exists, as a LIST has shown, and that the watch is still to show.
-func (e *expectations) seen(name string, c expectedCreate) {
-	c.expires = e.clock.Now().Add(seenFor)
-	e.add(name, c)
-}
-
-func (e *expectations) add(name string, c expectedCreate) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.creates[types.NamespacedName{Namespace: c.pool.namespace, Name: name}] = c
+	now := e.clock.Now()
+	e.creates[types.NamespacedName{Namespace: pool.namespace, Name: name}] = expectedCreate{
+		pool: pool, runner: runner, created: now, expires: now.Add(expectedFor),
+	}
 }
 
 // created notes the API server's answer to a create; the watch may have been faster.

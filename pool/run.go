@@ -38,6 +38,9 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	if err := reach(ctx, o.Client); err != nil {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // told to stop before the API server has answered
+		}
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)

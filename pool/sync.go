@@ -34,8 +34,11 @@ func (c *controller) sync(ctx context.Context, k key) error {
 	if n == nil || !n.synced() {
 		return nil // begins comes back to it
 	}
-	if err := c.seed(ctx, k.namespace, n); err != nil {
+	if ready, err := c.upToDate(ctx, k.namespace, n); err != nil {
 		return err
+	} else if !ready {
+		c.queue.AddAfter(k, horizonEvery)
+		return nil
 	}
 	if k.name == "" {
 		return c.leaveNamespace(ctx, k.namespace, n)
@@ -90,14 +93,36 @@ func (c *controller) begin(ctx context.Context, k key, n *namespaceCache) (*pass
 	switch {
 	case before.Lease == c.home.lease:
 		p.memory.owned = true
-	case p.memory.owned && before.Lease != "":
+	case before.Lease == "":
+		// Written by nobody, or broken by somebody: it is written anew.
+	case p.memory.owned:
 		// The manager that started last has the pool; to take it back would begin a quarrel.
 		return nil, fmt.Errorf("the pool was taken over by the managers of lease %s; only one configuration may have the runner %s",
 			before.Lease, p.pool.runner)
-	case before.Lease != "" && p.memory.written == "":
-		c.logger(k, p.image).Warn("the pool is taken over from another manager", "lease", before.Lease)
+	default:
+		return nil, c.takeOver(ctx, p)
+	}
+	if p.now.Before(p.memory.takenUntil) {
+		c.queue.AddAfter(k, p.memory.takenUntil.Sub(p.now))
+		return nil, nil //nolint:nilnil // the other manager may need a moment to see it
 	}
 	return p, nil
+}
+
+// takeOver puts this manager's lease into the anchor of a pool that other managers had. It acts on the pool only when they
+// have seen that.
+func (c *controller) takeOver(ctx context.Context, p *pass) error {
+	if p.now.Before(p.memory.takenUntil) {
+		return nil // written, and not shown by the watch yet
+	}
+	c.logger(p.key, p.image).Warn("the pool is taken over from another manager", "lease", p.before.Lease)
+	taken := p.before
+	taken.Lease = c.home.lease
+	if err := c.writeStatus(ctx, p.anchor, taken.Encode()); err != nil {
+		return err
+	}
+	p.memory.takenUntil = p.now.Add(takeOverPause)
+	return nil
 }
 
 // beginNew makes the anchor of a pool that has none; nil where the API server refuses that.
@@ -106,7 +131,7 @@ func (c *controller) beginNew(ctx context.Context, p *pass) (*pass, error) {
 		c.queue.AddAfter(p.key, p.memory.refused.until.Sub(p.now))
 		return nil, nil //nolint:nilnil // nothing is to be done, and that is no error
 	}
-	p.before = status.Status{Runner: p.pool.runner.Name, Image: p.image, Shape: p.pool.shape.Hash(), Lease: c.home.lease}
+	p.before = p.status(plan.Result{Wanted: p.policy.IdleCount}, nil, status.Status{})
 	anchor, err := c.createAnchor(ctx, p.pool, p.before)
 	if err != nil {
 		c.refuse(ctx, p, err, grant{"", "configmaps", "create", p.key.namespace})
@@ -192,6 +217,9 @@ func withHistory(have plan.Have, h plan.History) plan.Have {
 func (c *controller) create(ctx context.Context, p *pass, n int) {
 	created, err := c.createPods(ctx, p.pool, p.policy.IdleTime, p.anchor, n)
 	if created > 0 || err == nil {
+		if was := p.memory.refused.shortfall; was != nil && was.Reason == string(status.Access) {
+			c.access.recheck()
+		}
 		p.memory.refused = refusals{}
 	}
 	if err != nil {

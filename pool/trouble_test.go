@@ -1,0 +1,423 @@
+package pool_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/rest"
+
+	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/pool"
+	"idlecount.dev/idlecount/pool/status"
+)
+
+func TestAQuotaIsNamedAndFillingResumesWhenItGrows(t *testing.T) {
+	t.Parallel()
+	g := newGround(t).needsKWOK()
+	quotas := g.client.CoreV1().ResourceQuotas(g.namespace)
+	quota, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "two-pods"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	awaitQuota(t, g, "2")
+	m := g.manage(g.config("idle_count = 4", kwok))
+	short := g.view.awaitShortfall(t, status.Quota)
+	require.Contains(t, short.Message, "exceeded quota: two-pods")
+	require.Len(t, g.view.in(factory.Idle, factory.Warming), 2)
+	g.awaitEvent("Shortfall", "Quota: pods")
+
+	quota.Spec.Hard[corev1.ResourcePods] = resource.MustParse("10")
+	quota.ResourceVersion = ""
+	_, err = quotas.Update(t.Context(), quota, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	g.view.awaitPods(t, 4, factory.Idle)
+	g.view.awaitNoShortfall(t)
+	g.awaitEvent("Recovered", "Quota is over")
+	require.Less(t, m.metric("idlecount_pods_created_total", "result", "Forbidden"), 12.0, "refusals were met with pauses")
+}
+
+// awaitQuota waits until the quota controller has seen a quota, before which nothing is admitted.
+func awaitQuota(t *testing.T, g *ground, hard string) {
+	await(t, "the quota is in force", func() bool {
+		quota, err := g.client.CoreV1().ResourceQuotas(g.namespace).Get(t.Context(), "two-pods", metav1.GetOptions{})
+		return err == nil && quota.Status.Hard.Pods().String() == hard
+	})
+}
+
+// awaitEvent waits for an event of a pool's anchor.
+func (g *ground) awaitEvent(reason, message string) {
+	g.t.Helper()
+	await(g.t, "an event "+reason+": "+message, func() bool {
+		events, err := g.client.CoreV1().Events(g.namespace).List(g.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=ConfigMap,reason=" + reason})
+		require.NoError(g.t, err)
+		for _, event := range events.Items {
+			if strings.Contains(event.Message, message) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// as makes a manager a service account with the rules of its Role, but for what drop takes away.
+func (g *ground) as(drop func(rule *rbacv1.PolicyRule)) option {
+	g.t.Helper()
+	name := "manager-" + rand.String(5)
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: append(pool.Rules(), pool.LeaseRules()...)}
+	for i := range role.Rules {
+		drop(&role.Rules[i])
+	}
+	_, err := g.client.RbacV1().Roles(g.namespace).Create(g.t.Context(), role, metav1.CreateOptions{})
+	require.NoError(g.t, err)
+	_, err = g.client.CoreV1().ServiceAccounts(g.namespace).Create(g.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	require.NoError(g.t, err)
+	_, err = g.client.RbacV1().RoleBindings(g.namespace).Create(g.t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: g.namespace}},
+	}, metav1.CreateOptions{})
+	require.NoError(g.t, err)
+	return func(_ *pool.Options, rc *rest.Config) {
+		rc.Impersonate.UserName = "system:serviceaccount:" + g.namespace + ":" + name
+		rc.Impersonate.Groups = []string{"system:serviceaccounts", "system:authenticated"}
+	}
+}
+
+func nothing(*rbacv1.PolicyRule) {}
+
+// without takes one verb on one resource out of the rules.
+func without(verb, res string) func(*rbacv1.PolicyRule) {
+	return func(rule *rbacv1.PolicyRule) {
+		if rule.Resources[0] != res {
+			return
+		}
+		var verbs []string
+		for _, v := range rule.Verbs {
+			if v != verb {
+				verbs = append(verbs, v)
+			}
+		}
+		rule.Verbs = verbs
+		if len(verbs) == 0 {
+			rule.Verbs = []string{"escalate"} // a rule must have one; this one allows nothing here
+		}
+	}
+}
+
+func TestTheRulesAreAllThatAManagerNeeds(t *testing.T) {
+	t.Parallel()
+	g := newGround(t).needsKWOK()
+	c := g.config("idle_count = 2", kwok)
+	m := g.manage(c, g.as(nothing))
+	g.view.awaitPods(t, 2, factory.Idle)
+	g.claim(c, "1")
+	g.view.await(t, "the claimed pod is replaced", func() bool {
+		return len(g.view.in(factory.Idle)) == 2 && len(g.view.in(factory.Claimed)) == 1
+	})
+	require.Equal(t, http.StatusOK, m.get("/readyz").code, m.get("/readyz").body)
+	require.Equal(t, http.StatusOK, m.get("/healthz").code)
+	require.Contains(t, m.get("/metrics").body, "idlecount_permissions_missing 0")
+	m.stop()
+	// With all pools gone from the configuration it needs to delete pods and anchors.
+	g.manage(g.config("idle_count = 0"), g.as(nothing))
+	g.view.await(t, "only the claimed pod is left", func() bool {
+		return len(g.view.all()) == 1 && len(g.view.in(factory.Claimed)) == 1
+	})
+	require.NotContains(t, m.log.String(), "Forbidden")
+	require.NotContains(t, m.log.String(), "forbidden")
+}
+
+func TestAMissingPermissionIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ verb, resource string }{{"create", "pods"}, {"watch", "pods"}, {"patch", "configmaps"}, {"create", "configmaps"}, {"update", "leases"}, {"create", "events"}} {
+		t.Run(c.verb+" "+c.resource, func(t *testing.T) {
+			t.Parallel()
+			g := newGround(t)
+			m := g.manage(g.config("idle_count = 2", nowhere), g.as(without(c.verb, c.resource)))
+			what := c.verb + " " + c.resource + " in namespace " + g.namespace
+			m.log.await(t, what)
+			ready := m.get("/readyz")
+			require.Equal(t, http.StatusServiceUnavailable, ready.code)
+			require.Contains(t, ready.body, "missing permission: "+what)
+			require.EqualValues(t, 1, m.metric("idlecount_permissions_missing"))
+			if c.verb == "create" && c.resource == "pods" {
+				short := g.view.awaitShortfall(t, status.Access)
+				require.Contains(t, short.Message, "needs to "+what)
+				require.Contains(t, short.Message, "system:serviceaccount:"+g.namespace+":manager-")
+			}
+		})
+	}
+}
+
+func TestAPermissionThatIsGrantedLaterIsUsed(t *testing.T) {
+	t.Parallel()
+	g := newGround(t).needsKWOK()
+	m := g.manage(g.config("idle_count = 2", kwok), g.as(without("create", "pods")))
+	g.view.awaitShortfall(t, status.Access)
+	roles, err := g.client.RbacV1().Roles(g.namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	role := roles.Items[0]
+	role.Rules = append(pool.Rules(), pool.LeaseRules()...)
+	_, err = g.client.RbacV1().Roles(g.namespace).Update(t.Context(), &role, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	g.view.awaitPods(t, 2, factory.Idle)
+	g.view.awaitNoShortfall(t)
+	await(t, "the manager is ready", func() bool { return m.get("/readyz").code == http.StatusOK })
+}
+
+func TestAMissingNamespaceIsNamedAndWaitedFor(t *testing.T) {
+	t.Parallel()
+	g := newGround(t).needsKWOK()
+	name := g.namespace + "-late"
+	c := g.config("idle_count = 1", kwok)
+	c.Runners[0].Kubernetes.Namespace = name
+	m := g.manage(c)
+	m.log.await(t, fmt.Sprintf(`namespaces \"%s\" not found`, name))
+	_, err := g.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = g.client.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{})
+	})
+	await(t, "the pool is filled", func() bool { return m.metric("idlecount_pods", "state", "idle") == 1 })
+}
+
+func TestPodsWithoutANodeAreHeldAndTheReasonIsTheSchedulers(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	m := g.manage(g.config("idle_count = 3", nowhere))
+	short := g.view.awaitShortfall(t, status.Unschedulable)
+	require.Contains(t, short.Message, "nodes are available")
+	require.Len(t, g.view.in(factory.Warming), 3, "an autoscaler has to see all that is wanted")
+	require.Zero(t, m.metric("idlecount_pods_deleted_total"))
+}
+
+func TestAnImageThatCantBePulledLeavesOneProbe(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	m := g.manage(g.config("idle_count = 3", nowhere))
+	g.view.await(t, "three pods are made", func() bool { return len(g.view.in(factory.Warming)) == 3 })
+	for _, pod := range g.view.in(factory.Warming) {
+		g.kubeletIfThere(pod, func(s *corev1.PodStatus) {
+			s.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+			s.ContainerStatuses = []corev1.ContainerStatus{{Name: "build", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+				Reason: "ImagePullBackOff", Message: `Back-off pulling image "job:1": ErrImagePull: job:1: not found`,
+			}}}}
+		})
+	}
+	short := g.view.awaitShortfall(t, status.ImagePull)
+	require.Equal(t, "job:1: not found", short.Message)
+	g.view.await(t, "one pod is left", func() bool { return len(g.view.all()) == 1 })
+	await(t, "the metric says why", func() bool { return m.metric("idlecount_pods_deleted_total", "reason", "blocked") == 2 })
+	require.EqualValues(t, 3, m.metric("idlecount_pods_created_total"))
+
+	for _, probe := range g.view.all() {
+		g.kubelet(probe, ready)
+	}
+	g.view.await(t, "the pool is filled once the probe is ready", func() bool { return len(g.view.in(factory.Idle, factory.Warming)) == 3 })
+	for _, pod := range g.view.in(factory.Warming) {
+		g.kubelet(pod, ready)
+	}
+	g.view.awaitPods(t, 3, factory.Idle)
+	g.view.awaitNoShortfall(t)
+}
+
+// kubeletIfThere writes the status of a pod that may be gone already.
+func (g *ground) kubeletIfThere(pod *corev1.Pod, change func(*corev1.PodStatus)) {
+	pods := g.client.CoreV1().Pods(g.namespace)
+	for {
+		fresh, err := pods.Get(g.t.Context(), pod.Name, metav1.GetOptions{})
+		if err != nil {
+			return
+		}
+		change(&fresh.Status)
+		if _, err = pods.UpdateStatus(g.t.Context(), fresh, metav1.UpdateOptions{}); err == nil {
+			return
+		}
+	}
+}
+
+func TestAPodThatFailsIsRemovedAndItsWordsAreKept(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	m := g.manage(g.config("idle_count = 1", nowhere))
+	g.view.await(t, "a pod is made", func() bool { return len(g.view.in(factory.Warming)) == 1 })
+	first := g.view.in(factory.Warming)
+	for _, pod := range first {
+		g.kubelet(pod, func(s *corev1.PodStatus) {
+			s.Phase = corev1.PodFailed
+			s.ContainerStatuses = []corev1.ContainerStatus{{Name: "build", State: corev1.ContainerState{
+				Terminated: &corev1.ContainerStateTerminated{ExitCode: 126, Reason: "ContainerCannotRun", Message: "exec format error"},
+			}}}
+		})
+	}
+	short := g.view.awaitShortfall(t, status.Crash)
+	require.Equal(t, "container build ended with code 126 (ContainerCannotRun): exec format error", short.Message)
+	g.awaitEvent("PodFailed", "exec format error")
+	g.view.await(t, "another one is made after a pause", func() bool {
+		warming := g.view.in(factory.Warming)
+		for name := range first {
+			return len(warming) == 1 && warming[name] == nil
+		}
+		return false
+	})
+	for _, pod := range g.view.in(factory.Warming) {
+		g.kubelet(pod, ready)
+	}
+	g.view.awaitNoShortfall(t)
+	require.EqualValues(t, 1, m.metric("idlecount_pods_deleted_total", "reason", "failed"))
+}
+
+func TestExpiredPodsAreReplaced(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	m := g.manage(g.config("idle_count = 1", nowhere))
+	g.view.await(t, "a pod is made", func() bool { return len(g.view.in(factory.Warming)) == 1 })
+	first := g.view.in(factory.Warming)
+	for _, pod := range first {
+		g.kubelet(pod, func(s *corev1.PodStatus) {
+			s.Phase = corev1.PodSucceeded
+			s.ContainerStatuses = []corev1.ContainerStatus{{Name: "build", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
+		})
+	}
+	g.view.await(t, "it is replaced at once", func() bool {
+		warming := g.view.in(factory.Warming)
+		for name := range first {
+			return len(g.view.all()) == 1 && len(warming) == 1 && warming[name] == nil
+		}
+		return false
+	})
+	await(t, "the metric says why", func() bool { return m.metric("idlecount_pods_deleted_total", "reason", "expired") == 1 })
+}
+
+// TestARunnerThatLeavesTheFileLeavesNothingBehind has two runners in two namespaces; the second one leaves, and with it
+// the only mention of its namespace.
+func TestARunnerThatLeavesTheFileLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	g := newGround(t).needsKWOK()
+	leaving := newGround(t)
+	both := g.config("idle_count = 1", kwok)
+	both.Runners = append(both.Runners, leaving.config("idle_count = 2", kwok).Runners...)
+	m := g.manage(both)
+	g.view.awaitPods(t, 1, factory.Idle)
+	leaving.view.awaitPods(t, 2, factory.Idle)
+	claimed := leaving.claim(leaving.config("idle_count = 2", kwok), "1")
+	leaving.view.await(t, "the claimed pod is replaced", func() bool {
+		return len(leaving.view.in(factory.Idle)) == 2 && len(leaving.view.in(factory.Claimed)) == 1
+	})
+	m.stop()
+
+	m = g.manage(g.config("idle_count = 1", kwok))
+	leaving.view.await(t, "only the claimed pod is left, and its pool says so", func() bool {
+		for _, s := range leaving.view.statuses() {
+			if s.Policy != "removed" || s.Want != 0 {
+				return false
+			}
+		}
+		return len(leaving.view.all()) == 1 && len(leaving.view.in(factory.Claimed)) == 1 && len(leaving.view.statuses()) == 1
+	})
+	require.Equal(t, leaving.namespace, m.leaseNote(g, leaving.namespace), "its namespace is remembered while something is in it")
+	leaving.delete(claimed)
+	leaving.view.await(t, "nothing is left", func() bool { return len(leaving.view.all()) == 0 && len(leaving.view.statuses()) == 0 })
+	await(t, "the namespace is forgotten", func() bool { return m.leaseNote(g, leaving.namespace) == "" })
+	g.view.awaitPods(t, 1, factory.Idle)
+	require.Zero(t, m.metric("idlecount_pods_deleted_total", "reason", "surplus"))
+}
+
+// leaseNote is a namespace if the lease has noted it.
+func (m *manager) leaseNote(g *ground, namespace string) string {
+	lease, err := g.client.CoordinationV1().Leases(g.namespace).Get(g.t.Context(), "idlecount", metav1.GetOptions{})
+	require.NoError(g.t, err)
+	for noted := range strings.SplitSeq(lease.Annotations["idlecount.dev/namespaces"], ",") {
+		if noted == namespace {
+			return noted
+		}
+	}
+	return ""
+}
+
+func TestPoolsOfAnotherManagerAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	g := newGround(t).needsKWOK()
+	other := &ground{t: t, rest: g.rest, client: g.client, namespace: g.namespace, token: "o" + rand.String(8), view: g.view}
+	first := g.manage(g.config("idle_count = 2", kwok))
+	g.view.awaitPods(t, 2, factory.Idle)
+	// Another installation with a runner of its own and a lease of its own, in the same namespace.
+	second := g.manage(other.config("idle_count = 1", kwok), leaseNamed("another"))
+	g.view.awaitPods(t, 3, factory.Idle)
+	await(t, "each has looked at its pool", func() bool {
+		return first.metric("idlecount_pods", "state", "idle") == 2 && second.metric("idlecount_pods", "state", "idle") == 1
+	})
+	require.Zero(t, first.metric("idlecount_pods_deleted_total"))
+	require.Zero(t, second.metric("idlecount_pods_deleted_total"))
+	require.Len(t, g.view.statuses(), 2)
+}
+
+func leaseNamed(name string) option {
+	return func(o *pool.Options, _ *rest.Config) { o.LeaseName = name }
+}
+
+func TestOfTwoConfigurationsWithOneRunnerTheLastStartedHasIt(t *testing.T) {
+	t.Parallel()
+	g := newGround(t).needsKWOK()
+	first := g.manage(g.config("idle_count = 2", kwok))
+	g.view.awaitPods(t, 2, factory.Idle)
+	second := g.manage(g.config("idle_count = 4", kwok), leaseNamed("another"))
+	g.view.awaitPods(t, 4, factory.Idle)
+	second.log.await(t, "taken over from another manager")
+	first.log.await(t, "was taken over by the managers of lease "+g.namespace+"/another")
+	require.Zero(t, first.metric("idlecount_pods_deleted_total"), "it doesn't fight")
+}
+
+func TestAPausedPoolIsLeftAsItIs(t *testing.T) {
+	t.Parallel()
+	g := newGround(t).needsKWOK()
+	c := g.config("idle_count = 2", kwok)
+	m := g.manage(c)
+	idle := g.view.awaitPods(t, 2, factory.Idle)
+	pause := func(value string) {
+		for name := range g.view.statuses() {
+			patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, factory.AnnotationPaused, value)
+			_, err := g.client.CoreV1().ConfigMaps(g.namespace).Patch(t.Context(), name, "application/merge-patch+json", []byte(patch), metav1.PatchOptions{})
+			require.NoError(t, err)
+		}
+	}
+	before := m.metric("idlecount_reconcile_seconds")
+	pause(`"true"`)
+	await(t, "the manager has seen it", func() bool { return m.metric("idlecount_reconcile_seconds") > before })
+	for _, pod := range idle {
+		g.delete(pod)
+	}
+	g.view.await(t, "the pods are gone", func() bool { return len(g.view.all()) == 0 })
+	await(t, "the manager has seen it", func() bool { return m.metric("idlecount_pods", "state", "idle") == 0 })
+	require.EqualValues(t, 2, m.metric("idlecount_pods_created_total"))
+	pause("null")
+	g.view.awaitPods(t, 2, factory.Idle)
+}
+
+func TestThePolicyOfThePeriodIsInForce(t *testing.T) {
+	t.Parallel()
+	g := newGround(t).needsKWOK()
+	g.manage(g.config("idle_count = 1", kwok, `
+    [[runners.kubernetes.idle_policy]]
+      periods = ["* * * * *"]
+      timezone = "UTC"
+      idle_count = 3
+      idle_time = "20m"`))
+	for _, pod := range g.view.awaitPods(t, 3, factory.Idle) {
+		require.Equal(t, "20m0s", pod.Annotations[factory.AnnotationIdleTime])
+	}
+	for _, s := range g.view.statuses() {
+		require.Equal(t, "idle_policy[0]", s.Policy)
+		require.Nil(t, s.NextChange, "a policy that always holds never changes")
+	}
+}
