@@ -19,15 +19,15 @@ func TestWhatAClaimSets(t *testing.T) {
 	require.Equal(t, map[string]string{
 		"idlecount.dev/state":                      "claimed",
 		"idlecount.dev/job":                        "101",
-		"pod":                                      "runner-t1-fullfu-project-7-concurrent-2",
-		"job.runner.gitlab.com/pod":                "runner-t1-fullfu-project-7-concurrent-2",
+		"pod":                                      "runner-full-full-project-7-concurrent-2",
+		"job.runner.gitlab.com/pod":                "runner-full-full-project-7-concurrent-2",
 		"project.runner.gitlab.com/id":             "7",
 		"project.runner.gitlab.com/name":           "prj",
 		"project.runner.gitlab.com/namespace":      "grp_sub",
 		"project.runner.gitlab.com/namespace-id":   "3",
 		"project.runner.gitlab.com/root-namespace": "grp",
 		"manager.runner.gitlab.com/name":           "full",
-		"manager.runner.gitlab.com/id-short":       "t1_FullFu",
+		"manager.runner.gitlab.com/id-short":       "Full_Full",
 		"project":                                  "grp_sub_prj", // pod_labels with a variable; those without are there from birth
 	}, m.Labels)
 	require.Equal(t, map[string]string{
