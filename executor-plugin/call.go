@@ -39,6 +39,7 @@ func parse(args []string, env job.Env, uid int) (Call, error) {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := root.PersistentFlags()
 	flags.StringArrayVar(&call.Files, "config", nil, "config.toml of the runner; may be given more than once (default $CONFIG_FILE, else GitLab Runner's)")

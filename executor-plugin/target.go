@@ -47,10 +47,17 @@ func findRunner(files []string, env job.Env) (config.Runner, error) {
 // patience is how long a stage waits for an API server that doesn't answer: an upgrade of a control plane takes a minute.
 const patience = 2 * time.Minute
 
+// doubt is how long a stage that isn't tried again doubts that it is refused.
+const doubt = 10 * time.Second
+
 func connect(call Call, runner config.Runner, say func(string)) (*kube.Client, error) {
 	cfg, err := kube.Config(call.Access, runner.Kubernetes, "idlecount-executor/"+version.String())
 	if err != nil {
 		return nil, err
 	}
-	return kube.New(cfg, runner.Kubernetes.Namespace, kube.Patience{Most: patience, Notice: say})
+	p := kube.Patience{Most: patience, Notice: say}
+	if call.Stage != stagePrepare {
+		p.Doubt = doubt // GitLab Runner tries no other stage a second time
+	}
+	return kube.New(cfg, runner.Kubernetes.Namespace, p)
 }

@@ -6,12 +6,17 @@ import (
 	"math/rand/v2"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"idlecount.dev/idlecount/pool/claim"
 )
 
 // Patience is how an API server that doesn't answer is waited for.
 type Patience struct {
-	Most   time.Duration // how long a call may be tried again
+	Most time.Duration // how long a call may be tried again
+	// Doubt is how long a refusal (401, 403) is doubted: an API server that has just started refuses everything until it
+	// has read the roles. After a failure to reach it a refusal is doubted anyway.
+	Doubt  time.Duration
 	Notice func(line string)
 }
 
@@ -20,7 +25,9 @@ const (
 	attemptTimeout = 15 * time.Second
 	// noticeAfter is how long an outage is not worth a line.
 	noticeAfter = 2 * time.Second
-	maxBackoff  = 3 * time.Second
+	// startDoubt is how long a refusal is doubted after the API server was away.
+	startDoubt = 15 * time.Second
+	maxBackoff = 3 * time.Second
 )
 
 // once makes one attempt.
@@ -33,11 +40,22 @@ func once(ctx context.Context, call func(ctx context.Context) error) error {
 // try makes a call until it succeeds, fails for good, or patience ends.
 func (p Patience) try(ctx context.Context, call func(ctx context.Context) error) error {
 	begin := time.Now()
-	noticed := false
+	var noticed, away bool
+	var refusedAt time.Time
+	doubt := p.Doubt
 	for n := 0; ; n++ {
 		err := once(ctx, call)
 		out := time.Since(begin)
-		if !claim.Transient(err) || ctx.Err() != nil {
+		again := claim.Transient(err)
+		if again {
+			doubt, away, refusedAt = startDoubt, true, time.Time{}
+		} else if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			if refusedAt.IsZero() {
+				refusedAt = time.Now()
+			}
+			again = time.Since(refusedAt) < doubt
+		}
+		if !again || ctx.Err() != nil {
 			if noticed && err == nil {
 				p.Notice(fmt.Sprintf("the API server answers again after %s", out.Round(time.Second)))
 			}
@@ -46,7 +64,7 @@ func (p Patience) try(ctx context.Context, call func(ctx context.Context) error)
 		if out >= p.Most {
 			return fmt.Errorf("the API server didn't answer for %s: %w", out.Round(time.Second), err)
 		}
-		if out > noticeAfter && !noticed {
+		if away && out > noticeAfter && !noticed {
 			noticed = true
 			p.Notice(fmt.Sprintf("the API server doesn't answer, trying again for up to %s: %v", p.Most, err))
 		}

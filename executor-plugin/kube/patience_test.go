@@ -1,0 +1,116 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func TestPatience(t *testing.T) {
+	type outcome struct {
+		calls   int
+		notices []string
+		took    time.Duration
+		err     error
+	}
+	try := func(t *testing.T, call func(n int) error) (o outcome) {
+		t.Helper()
+		start := time.Now()
+		p := Patience{Most: 2 * time.Minute, Notice: func(line string) { o.notices = append(o.notices, line) }}
+		o.err = p.try(t.Context(), func(context.Context) error { o.calls++; return call(o.calls) })
+		o.took = time.Since(start)
+		return o
+	}
+	away := io.ErrUnexpectedEOF
+	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no"))
+	t.Run("a call that succeeds is made once", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			o := try(t, func(int) error { return nil })
+			require.Equal(t, 1, o.calls)
+			require.Empty(t, o.notices)
+		})
+	})
+	t.Run("an answer is an answer", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			no := errors.New("no")
+			o := try(t, func(int) error { return no })
+			require.Equal(t, 1, o.calls)
+			require.ErrorIs(t, o.err, no)
+		})
+	})
+	t.Run("a restart of a minute is survived and told", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			o := try(t, func(int) error {
+				if time.Since(start) < time.Minute {
+					return away
+				}
+				return nil
+			})
+			require.NoError(t, o.err)
+			require.Len(t, o.notices, 2)
+			require.Contains(t, o.notices[0], "trying again for up to 2m0s")
+			require.Contains(t, o.notices[1], "answers again")
+			require.Less(t, o.took, time.Minute+maxBackoff)
+			require.Less(t, o.calls, 60, "and not hammered on")
+		})
+	})
+	t.Run("a hiccup is nobody's business", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			o := try(t, func(n int) error {
+				if n < 3 {
+					return away
+				}
+				return nil
+			})
+			require.NoError(t, o.err)
+			require.Empty(t, o.notices)
+		})
+	})
+	t.Run("a refusal is an answer", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			o := try(t, func(int) error { return refusal })
+			require.Equal(t, 1, o.calls)
+		})
+	})
+	t.Run("a refusal by a server that was away is doubted", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			o := try(t, func(n int) error {
+				switch {
+				case n < 3:
+					return away
+				case n < 6:
+					return refusal
+				}
+				return nil
+			})
+			require.NoError(t, o.err)
+		})
+	})
+	t.Run("but not for ever", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			o := try(t, func(n int) error {
+				if n == 1 {
+					return away
+				}
+				return refusal
+			})
+			require.ErrorIs(t, o.err, refusal)
+			require.InDelta(t, startDoubt, o.took, float64(maxBackoff))
+		})
+	})
+	t.Run("patience ends", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			o := try(t, func(int) error { return away })
+			require.ErrorIs(t, o.err, away)
+			require.ErrorContains(t, o.err, "didn't answer for 2m")
+		})
+	})
+}
