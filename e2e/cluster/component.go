@@ -134,7 +134,7 @@ func apiServerArgs(l layout) []string {
 	return []string{
 		// Bound to the node's address only: that is where clients here, the nat rule for pods and the endpoint of
 		// the service "kubernetes" all lead.
-		"--bind-address=" + nodeIP, "--advertise-address=" + nodeIP, "--secure-port=6443",
+		"--bind-address=" + nodeIP, "--advertise-address=" + nodeIP, "--secure-port=" + port(apiAddress),
 		"--service-cluster-ip-range=" + serviceCIDR,
 		"--etcd-servers=https://" + etcdAddress,
 		"--etcd-cafile=" + l.cert("etcd-ca"),
@@ -191,7 +191,7 @@ const (
 
 func controllerArgs(l layout) []string {
 	return []string{
-		"--bind-address=127.0.0.1", "--secure-port=10257",
+		"--bind-address=127.0.0.1", "--secure-port=" + port(controllerAddress),
 		"--tls-cert-file=" + l.cert("loopback"), "--tls-private-key-file=" + l.key("loopback"),
 		"--kubeconfig=" + l.clientConfig(ControllerManager),
 		"--authentication-kubeconfig=" + l.clientConfig(ControllerManager),
@@ -208,7 +208,7 @@ func controllerArgs(l layout) []string {
 
 func schedulerArgs(l layout) []string {
 	return []string{
-		"--bind-address=127.0.0.1", "--secure-port=10259",
+		"--bind-address=127.0.0.1", "--secure-port=" + port(schedulerAddress),
 		"--tls-cert-file=" + l.cert("loopback"), "--tls-private-key-file=" + l.key("loopback"),
 		"--kubeconfig=" + l.clientConfig(Scheduler),
 		"--authentication-kubeconfig=" + l.clientConfig(Scheduler),

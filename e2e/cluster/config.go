@@ -52,8 +52,8 @@ func kubeletConfig(l layout, r resolver) ([]byte, error) {
 		"apiVersion": "kubelet.config.k8s.io/v1beta1",
 		"kind":       "KubeletConfiguration",
 
-		"address": nodeIP, "port": 10250,
-		"healthzBindAddress": "127.0.0.1", "healthzPort": 10248,
+		"address": nodeIP, "port": json.Number(port(kubeletAddress)),
+		"healthzBindAddress": "127.0.0.1", "healthzPort": json.Number(port(kubeletHealth)),
 		"tlsCertFile": l.cert("kubelet"), "tlsPrivateKeyFile": l.key("kubelet"),
 		"authentication": map[string]any{
 			"anonymous": map[string]any{"enabled": false},

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net"
 	"os"
@@ -36,6 +37,14 @@ func destructive(t *testing.T) {
 		t.Skip("the local cluster needs root")
 	}
 	clustertest.Alone(t)
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, component := range cluster.Components() {
+				log, err := cluster.ReadLog(cluster.Options{}, component, 15)
+				t.Logf("%s %v\n%s", component, err, log)
+			}
+		}
+	})
 	before, err := cluster.ReadStatus(t.Context(), cluster.Options{})
 	require.NoError(t, err)
 	if before.State == cluster.IsDown {
@@ -43,7 +52,9 @@ func destructive(t *testing.T) {
 	}
 	kwok := len(slices.DeleteFunc(before.Nodes, func(n cluster.NodeStatus) bool { return !n.KWOK }))
 	t.Cleanup(func() {
-		_, err := cluster.Up(within(t, 5*time.Minute), cluster.Options{KWOKNodes: &kwok})
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // the test's own is over
+		defer cancel()
+		_, err := cluster.Up(ctx, cluster.Options{KWOKNodes: &kwok})
 		require.NoError(t, err)
 	})
 }
@@ -136,7 +147,10 @@ func TestUpReplacesWhatAKilledUpLeft(t *testing.T) {
 			down(t)
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHelperUp$")
 			cmd.Env = append(os.Environ(), helperVariable+"=1")
+			var output bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &output, &output
 			require.NoError(t, cmd.Start())
+			t.Cleanup(func() { t.Log(output.String()) })
 			record := filepath.Join(cluster.DefaultFolder, "run", string(component)+".json")
 			require.Eventually(t, func() bool {
 				_, err := os.Stat(record)
@@ -255,7 +269,7 @@ func TestAnAddressThatIsTakenIsNamed(t *testing.T) {
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:5990")
 	require.NoError(t, err)
 	_, err = cluster.Up(within(t, 5*time.Minute), cluster.Options{})
-	require.ErrorContains(t, err, "registry needs the address 127.0.0.1:5990")
+	require.ErrorContains(t, err, "registry needs the address 127.0.0.1:5990, which the process "+process.Name(os.Getpid()))
 	require.NoError(t, listener.Close())
 	up(t, cluster.Options{})
 }

@@ -125,16 +125,16 @@ func (c *Cluster) start(ctx context.Context, component Component) error {
 	return c.waitHealthy(ctx, component)
 }
 
-// mustBeFree fails if something else listens on the address: the component would die with a message that only its log has.
+// mustBeFree fails if something else listens on the address: the component would die with a message that only its log
+// has. It connects rather than listens: a listener of ours could live on for a moment in a process that is being
+// started at the same time, and be in the way itself.
 func mustBeFree(ctx context.Context, component Component, address string) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	connection, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return fmt.Errorf("%s needs the address %s: %w (see who has it with: ss -ltnp 'sport = :%s')", component, address, err, port(address))
+		return nil // nobody answers
 	}
-	return listener.Close()
-}
-
-func port(address string) string {
-	_, port, _ := net.SplitHostPort(address)
-	return port
+	return errors.Join(
+		fmt.Errorf("%s needs the address %s, which %s has", component, address, host.Listener(ctx, port(address))),
+		connection.Close(),
+	)
 }

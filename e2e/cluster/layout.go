@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"path/filepath"
+	"strings"
 
 	"idlecount.dev/idlecount/e2e/cluster/internal/host"
 )
@@ -17,25 +18,31 @@ const NodeName = "idlecount-node"
 const runtimeFolder = "/run/idlecount-cluster"
 
 // Addresses and networks. The node's address is not in 127.0.0.0/8, which the kubelet and the API server refuse as
-// addresses of a node; everything that only the machine itself needs is on loopback.
+// addresses of a node; everything that only the machine itself needs is on loopback. The ports are not the usual ones,
+// so that another Kubernetes on the machine is not in the way.
 const (
-	nodeIP         = "10.99.0.1"
-	podCIDR        = "10.98.0.0/20"
-	serviceCIDR    = "10.97.0.0/24"
-	apiClusterIP   = "10.97.0.1" // the first of serviceCIDR: the service "kubernetes"
-	bridge         = "idlecount0"
-	apiAddress     = nodeIP + ":6443"
-	kubeletAddress = nodeIP + ":10250"
+	nodeIP       = "10.99.0.1"
+	podCIDR      = "10.98.0.0/20"
+	serviceCIDR  = "10.97.0.0/24"
+	apiClusterIP = "10.97.0.1" // the first of serviceCIDR: the service "kubernetes"
+	bridge       = "idlecount0"
 
 	registryAddress   = "127.0.0.1:5990"
-	etcdAddress       = "127.0.0.1:23790"
-	etcdPeerAddress   = "127.0.0.1:23800"
-	etcdHealthAddress = "127.0.0.1:23810"
-	controllerAddress = "127.0.0.1:10257"
-	schedulerAddress  = "127.0.0.1:10259"
-	kubeletHealth     = "127.0.0.1:10248"
-	kwokAddress       = "127.0.0.1:10247"
+	apiAddress        = nodeIP + ":23790"
+	kubeletAddress    = nodeIP + ":23791"
+	kubeletHealth     = "127.0.0.1:23792"
+	controllerAddress = "127.0.0.1:23793"
+	schedulerAddress  = "127.0.0.1:23794"
+	kwokAddress       = "127.0.0.1:23795"
+	etcdAddress       = "127.0.0.1:23796"
+	etcdPeerAddress   = "127.0.0.1:23797"
+	etcdHealthAddress = "127.0.0.1:23798"
 )
+
+func port(address string) string {
+	_, port, _ := strings.Cut(address, ":")
+	return port
+}
 
 // pauseImage is the sandbox image of every pod; it is imported, so its registry need not exist.
 const pauseImage = "cluster.idlecount.dev/pause:1"

@@ -114,6 +114,11 @@ func TestRulesAreCompleteAndUndoable(t *testing.T) {
 	require.Contains(t, strings.Join(rules[0].args, " "), "-d 10.97.0.1/32 -p tcp --dport 443 -j DNAT --to-destination 10.99.0.1:6443")
 }
 
+func TestListener(t *testing.T) {
+	require.Equal(t, "the process kwok (pid 20119)", listener(`LISTEN 0 4096 127.0.0.1:10247 0.0.0.0:* users:(("kwok",pid=20119,fd=8))`))
+	require.Equal(t, "another process", listener("LISTEN 0 4096 127.0.0.1:10247 0.0.0.0:*"), "a process of another namespace")
+}
+
 func TestCgroupIsMadeInEachHierarchyAndRemoved(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may make control groups")

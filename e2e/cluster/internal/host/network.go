@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 )
 
@@ -231,6 +232,24 @@ func ResetConnections(ctx context.Context, address string) (int, error) {
 		return 0, err
 	}
 	return bytes.Count(out, []byte("\n")), nil
+}
+
+// Listener names the process that listens on a TCP port, for messages.
+func Listener(ctx context.Context, port string) string {
+	out, err := run(ctx, "ss", "--no-header", "--listening", "--tcp", "--numeric", "--processes", "sport", "=", ":"+port)
+	if err != nil {
+		return "another process"
+	}
+	return listener(string(out))
+}
+
+// listener reads ss's users:(("name",pid=1,fd=2)).
+func listener(out string) string {
+	found := regexp.MustCompile(`\(\("([^"]*)",pid=(\d+)`).FindStringSubmatch(out)
+	if found == nil {
+		return "another process"
+	}
+	return fmt.Sprintf("the process %s (pid %s)", found[1], found[2])
 }
 
 func iptables(ctx context.Context, table string, args ...string) ([]byte, error) {
