@@ -33,11 +33,12 @@ const (
 	JobNonRoot    Name = "job-nonroot"    // job-bash with USER 1000
 	JobEntrypoint Name = "job-entrypoint" // job-bash with an ENTRYPOINT of its own, which ends at once with code 9
 	JobBare       Name = "job-bare"       // /bin/sh and nothing else: no env, no /tmp, no passwd, no PATH
+	Service       Name = "service"        // answers HTTP on port 8080 with "hello from the service"
 )
 
 // All are the names that Build knows, in the order in which it builds them.
 func All() []Name {
-	return []Name{Idlecount, Entrypoint, Helper, JobBusybox, JobBash, JobNonRoot, JobEntrypoint, JobBare}
+	return []Name{Idlecount, Entrypoint, Helper, JobBusybox, JobBash, JobNonRoot, JobEntrypoint, JobBare, Service}
 }
 
 // Set is images by name.
@@ -127,6 +128,9 @@ func contents(ctx context.Context, name Name, binaries Binaries) (rootfs, v1.Con
 			config.Entrypoint, config.Cmd = []string{"/docker-entrypoint.sh"}, nil
 		}
 		return fs, config, bash(ctx, fs)
+	case Service:
+		fs.text("www/index.html", "hello from the service\n")
+		return fs, v1.Config{Env: []string{searchPath}, Entrypoint: []string{"/bin/busybox", "httpd", "-f", "-p", "8080", "-h", "/www"}}, busybox(ctx, fs)
 	case JobBare:
 		return fs, v1.Config{}, bare(fs)
 	default:

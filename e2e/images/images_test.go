@@ -65,6 +65,7 @@ func TestConfigs(t *testing.T) {
 		images.JobNonRoot:    {user: "1000", path: true},
 		images.JobEntrypoint: {entrypoint: []string{"/docker-entrypoint.sh"}, path: true},
 		images.JobBare:       {},
+		images.Service:       {entrypoint: []string{"/bin/busybox", "httpd", "-f", "-p", "8080", "-h", "/www"}, path: true},
 	} {
 		t.Run(string(image), func(t *testing.T) {
 			file, err := set[image].ConfigFile()

@@ -1,0 +1,108 @@
+package e2e_test
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"idlecount.dev/idlecount/factory"
+)
+
+// patience is how long a test waits for what takes a second or two on an idle machine: tests of other packages run beside.
+const patience = 3 * time.Minute
+
+// until waits until what the namespace's pods are is as wanted, and returns them. It looks whenever something changes.
+func (s *site) until(what string, wanted func([]corev1.Pod) bool) []corev1.Pod {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	var last []corev1.Pod
+	for {
+		list, err := s.client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
+		if err == nil {
+			if last = list.Items; wanted(last) {
+				return last
+			}
+			err = s.change(ctx, list.ResourceVersion)
+		}
+		if ctx.Err() != nil {
+			s.t.Fatalf("waited %s in vain for: %s\nthe pods: %v", patience, what, phases(last))
+		}
+		if err != nil {
+			// An API server that a test has stopped; nothing to wait for but time.
+			time.Sleep(200 * time.Millisecond)
+		}
+	}
+}
+
+// change waits until something happens to a pod after a version.
+func (s *site) change(ctx context.Context, version string) error {
+	// Not for ever: a watch may be cut without a word.
+	watch, err := s.client.CoreV1().Pods(s.namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: version, TimeoutSeconds: new(int64(5))})
+	if err != nil {
+		return err
+	}
+	defer watch.Stop()
+	select {
+	case <-watch.ResultChan():
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func phases(pods []corev1.Pod) []string {
+	var all []string
+	for i := range pods {
+		all = append(all, pods[i].Name+" "+string(factory.PhaseOf(&pods[i])))
+	}
+	return all
+}
+
+// in are the pods in a phase.
+func in(pods []corev1.Pod, phase factory.Phase) []corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(pod corev1.Pod) bool { return factory.PhaseOf(&pod) != phase })
+}
+
+// untilIdle waits until exactly n pods are idle and none is warming.
+func (s *site) untilIdle(n int) []corev1.Pod {
+	s.t.Helper()
+	pods := s.until(strconv.Itoa(n)+" idle pods", func(pods []corev1.Pod) bool {
+		return len(in(pods, factory.Idle)) == n && len(in(pods, factory.Warming)) == 0
+	})
+	return in(pods, factory.Idle)
+}
+
+// untilNone waits until the job has no pod any more.
+func (s *site) untilNone(job int64) {
+	s.t.Helper()
+	s.until("no pod of the job", func(pods []corev1.Pod) bool { return len(ofJob(pods, job)) == 0 })
+}
+
+// podOf is the pod that a running job has: one, exactly.
+func (s *site) podOf(job int64) corev1.Pod {
+	s.t.Helper()
+	list, err := s.client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{})
+	require.NoError(s.t, err)
+	pods := ofJob(list.Items, job)
+	require.Len(s.t, pods, 1)
+	return pods[0]
+}
+
+func ofJob(pods []corev1.Pod, job int64) []corev1.Pod {
+	id := strconv.FormatInt(job, 10)
+	return slices.DeleteFunc(slices.Clone(pods), func(pod corev1.Pod) bool { return pod.Labels[factory.LabelJob] != id })
+}
+
+func uids(pods []corev1.Pod) []string {
+	var all []string
+	for _, pod := range pods {
+		all = append(all, string(pod.UID))
+	}
+	slices.Sort(all)
+	return all
+}
