@@ -137,7 +137,7 @@ func TestStatusOfARealCluster(t *testing.T) {
 	lease := c.namespace + "/idlecount"
 	anchor := c.addAnchor(t, r, shape, status.Status{
 		Runner: "ci", Image: "registry.invalid/job:1", Shape: shape.Hash(), Policy: "default", Want: 4, IdleTime: "30m0s", Lease: lease,
-		Shortfall: &status.Shortfall{Reason: status.Unschedulable, Message: "0/4 nodes are available", Since: time.Now().Add(-3*time.Minute - time.Second)},
+		Shortfall: &status.Shortfall{Reason: status.Unschedulable, Message: "0/4 nodes are available", Since: time.Now().Add(-10*24*time.Hour - time.Minute)},
 	})
 	owner := factory.Owner{Name: anchor.Name, UID: anchor.UID}
 	c.addPod(t, factory.IdlePod(r, shape, "idle-a", 30*time.Minute, owner), true)
@@ -152,7 +152,7 @@ func TestStatusOfARealCluster(t *testing.T) {
 		lines := strings.Split(stdout, "\n")
 		require.Equal(t, strings.Fields("POOL IMAGE POLICY WANT IDLE WARMING CLAIMED FAILED OLDEST"), strings.Fields(lines[0]))
 		require.Equal(t, []string{anchor.Name, "registry.invalid/job:1", "default", "4", "2", "1", "1", "0"}, strings.Fields(lines[1])[:8])
-		require.Equal(t, "  -> 2 short: Unschedulable for 3m1s: 0/4 nodes are available", lines[2])
+		require.Equal(t, "  -> 2 short: Unschedulable for 10d: 0/4 nodes are available", lines[2])
 	})
 	c.addLease(t, time.Now())
 	t.Run("as JSON, with a manager", func(t *testing.T) {

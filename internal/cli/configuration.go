@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -39,7 +38,7 @@ func loadConfig(files []string, stderr io.Writer) (*config.Config, error) {
 		return cfg, nil
 	}
 	for _, problem := range problems(err) {
-		fmt.Fprintln(stderr, "error: "+problem.Error())
+		say(stderr, "error: "+problem.Error())
 	}
 	return nil, errReported
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -144,19 +142,4 @@ func (c connection) source() (string, bool) {
 		return "there is no cluster in " + list, false
 	}
 	return fmt.Sprintf("context %q of %s", cmp.Or(*f.Context, raw.CurrentContext), list), true
-}
-
-// checkTimeout bounds the whole of check, with what a server that is just starting needs.
-const checkTimeout = 10 * time.Second
-
-// check asks the server for its version: whoever starts something that goes on for long wants to hear at once that it
-// can't.
-func (c *cluster) check(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	err := c.CoreV1().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
-	if apierrors.IsForbidden(err) {
-		return nil // some clusters show it to nobody; what we need is asked for where it is needed
-	}
-	return c.explain(err)
 }

@@ -135,17 +135,6 @@ func TestNoClusterIsNamed(t *testing.T) {
 	})
 }
 
-// alive is an API server that tells its version and nothing else.
-func alive(t *testing.T) string {
-	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"major":"1","minor":"37","gitVersion":"v1.37.2"}`))
-	}))
-	t.Cleanup(server.Close)
-	return server.URL
-}
-
 // taken is an address on which somebody listens.
 func taken(t *testing.T) string {
 	t.Helper()
@@ -177,7 +166,9 @@ func TestTheConnectionOfTheConfiguration(t *testing.T) {
     idle_count = 1
 `
 	}
-	first, second := "http://"+closedPort(t), "http://"+closedPort(t)
+	// Servers that answer at once; what they answer says who was asked.
+	unauthorized := metav1.Status{Status: "Failure", Reason: metav1.StatusReasonUnauthorized, Code: 401, Message: "Unauthorized"}
+	first, second := refusing(t, unauthorized), refusing(t, unauthorized)
 	for sentence, c := range map[string]struct {
 		config string
 		args   []string
@@ -185,13 +176,13 @@ func TestTheConnectionOfTheConfiguration(t *testing.T) {
 		says   string
 	}{
 		"host of the configuration": {
-			runner("one", first) + runner("two", first), nil, cli.ExitCluster, "can't reach the API server " + first + " (runners[0].kubernetes.host): ",
+			runner("one", first) + runner("two", first), nil, cli.ExitCluster, first + " doesn't accept the credentials of runners[0].kubernetes.host: ",
 		},
 		"a flag wins": {
-			runner("one", first), []string{"--server", second}, cli.ExitCluster, "can't reach the API server " + second + " (--server): ",
+			runner("one", first), []string{"--server", second}, cli.ExitCluster, second + " doesn't accept the credentials of --server: ",
 		},
 		"a kubeconfig wins": {
-			runner("one", first), []string{"--kubeconfig", kubeconfig(t, second)}, cli.ExitCluster, "can't reach the API server " + second + " (context \"there\" of ",
+			runner("one", first), []string{"--kubeconfig", kubeconfig(t, second)}, cli.ExitCluster, second + " doesn't accept the credentials of context \"there\" of ",
 		},
 		"two clusters for one manager": {
 			runner("one", first) + runner("two", second), nil, cli.ExitError, "runners[0].kubernetes and runners[1].kubernetes name two API servers",

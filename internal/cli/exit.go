@@ -47,9 +47,9 @@ func report(err error, stderr io.Writer) int {
 	if errors.Is(err, errReported) {
 		return ExitError
 	}
-	fmt.Fprintln(stderr, "error: "+strings.TrimSpace(err.Error()))
+	say(stderr, "error: "+strings.TrimSpace(err.Error()))
 	if e, ok := errors.AsType[*usageError](err); ok {
-		fmt.Fprintf(stderr, "see '%s --help'\n", e.command)
+		say(stderr, fmt.Sprintf("see '%s --help'", e.command))
 		return ExitUsage
 	}
 	if _, ok := errors.AsType[*clusterError](err); ok {

@@ -106,8 +106,8 @@ func TestTheManifestsOnARealCluster(t *testing.T) {
 
 // TestAManagerWithTheRightsOfTheManifests runs one as the service account that the manifests make, with nothing but
 // their rights: it fills the pool, and stopping and starting it leaves the pods alone.
+// It is not parallel, since `run` sets the logger of client-go for the whole process.
 func TestAManagerWithTheRightsOfTheManifests(t *testing.T) {
-	t.Parallel()
 	c := onCluster(t)
 	manager := clustertest.Namespace(t)
 	file := writeConfig(t, c.namespace)
@@ -127,9 +127,12 @@ func TestAManagerWithTheRightsOfTheManifests(t *testing.T) {
 	require.NoError(t, os.WriteFile(mounted, secret.Data["config.toml"], 0o600))
 
 	pods := func() map[types.UID]string {
-		list, err := c.CoreV1().Pods(c.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: factory.LabelState + "=" + factory.StateIdle})
-		require.NoError(t, err)
 		found := map[types.UID]string{}
+		list, err := c.CoreV1().Pods(c.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: factory.LabelState + "=" + factory.StateIdle})
+		if err != nil {
+			t.Log(err) // not require: a condition is no place to end a test
+			return found
+		}
 		for _, p := range list.Items {
 			found[p.UID] = p.Name
 		}
@@ -149,6 +152,7 @@ func TestAManagerWithTheRightsOfTheManifests(t *testing.T) {
 	require.Regexp(t, `(?m)^idlecount_pods_wanted\{.*\} 1$`, body)
 	require.Contains(t, body, "process_resident_memory_bytes")
 	before := pods()
+	require.Len(t, before, 1)
 
 	code, stdout, stderr = c.idlecount(t, "status", "-o", "json")
 	require.Equal(t, cli.ExitOK, code)
@@ -225,7 +229,7 @@ func TestAManagerThatCannotStart(t *testing.T) {
 			[]string{"--server", server, "--listen-address", ""}, cli.ExitCluster, "error: can't reach the API server " + server + " (--server): ",
 		},
 		"the address is taken": {
-			[]string{"--server", alive(t), "--listen-address", taken(t)}, cli.ExitError, "--listen-address names another address",
+			[]string{"--server", server, "--listen-address", taken(t)}, cli.ExitError, "--listen-address names another address",
 		},
 	} {
 		t.Run(sentence, func(t *testing.T) {

@@ -28,6 +28,9 @@ func oneOf(cmd *cobra.Command, flag, value string, allowed ...string) error {
 	return usage(cmd, "--%s %q: want one of %s", flag, value, strings.Join(allowed, ", "))
 }
 
+// say tells the user something on stderr. Where that can't be written, nobody is left to tell.
+func say(stderr io.Writer, text string) { _, _ = fmt.Fprintln(stderr, text) }
+
 func writeJSON(w io.Writer, v any) error {
 	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 // Main runs the command line and returns the exit code. Cancelling ctx is how a signal asks it to stop.
 func Main(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
-	root := New(streams)
+	root := New(streams) //nolint:contextcheck // cobra hands the context to the command that runs
 	root.SetArgs(args)
 	return report(root.ExecuteContext(ctx), streams.ErrOut)
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -91,13 +92,10 @@ func (o *runOptions) run(ctx context.Context) error {
 		return err
 	}
 	for _, w := range cfg.Warnings {
-		log.Warn(w.Message, "file", w.File, "path", w.Path)
+		log.Warn("configuration: "+strings.TrimSpace(w.Path+" "+w.Message), "file", w.File)
 	}
 	cluster, err := o.connection.connectAs(cfg)
 	if err != nil {
-		return err
-	}
-	if err := cluster.check(ctx); err != nil {
 		return err
 	}
 	if o.leaseNamespace == "" {
@@ -112,7 +110,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	health := &pool.Health{}
-	stop, err := serve(o.listenAddress, pool.Handler(registry, health), log)
+	stop, err := serve(o.listenAddress, pool.Handler(registry, health), log) //nolint:contextcheck // stop has a context of its own
 	if err != nil {
 		return err
 	}
@@ -172,7 +170,7 @@ func serve(address string, handler http.Handler, log *slog.Logger) (stop func(),
 	}()
 	log.Info("serves /metrics, /healthz and /readyz", "address", listener.Addr().String())
 	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout) // that of the command has ended
 		defer cancel()
 		_ = server.Shutdown(ctx)
 		<-done

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -113,7 +114,7 @@ func (o *statusOptions) run(ctx context.Context) error {
 		return err
 	}
 	if len(list.Pools) == 0 && len(o.names) == 0 {
-		fmt.Fprintln(o.ErrOut, o.nothing(ctx, cluster))
+		say(o.ErrOut, o.nothing(ctx, cluster))
 	}
 	return o.missing(list)
 }
@@ -179,7 +180,7 @@ func (o *statusOptions) managers(ctx context.Context, client kubernetes.Interfac
 func (o *statusOptions) warn(list statusList) {
 	for _, m := range list.Managers {
 		if w := m.Warning(o.now()); w != "" {
-			fmt.Fprintln(o.ErrOut, "warning: "+w)
+			say(o.ErrOut, "warning: "+w)
 		}
 	}
 }
@@ -191,10 +192,12 @@ func (o *statusOptions) print(list statusList) error {
 	case "yaml":
 		return writeYAML(o.Out, list)
 	case "name":
+		var names strings.Builder
 		for _, p := range list.Pools {
-			fmt.Fprintln(o.Out, p.Name)
+			names.WriteString(p.Name + "\n")
 		}
-		return nil
+		_, err := io.WriteString(o.Out, names.String())
+		return err
 	default:
 		return writeTables(o.Out, list, tableOptions{
 			wide: o.output == "wide", namespaces: o.allNamespaces, pods: o.withPods, now: o.now(),

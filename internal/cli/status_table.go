@@ -37,11 +37,11 @@ func writeTables(w io.Writer, list statusList, o tableOptions) error {
 		return err
 	}
 	var b strings.Builder
-	fmt.Fprintln(&b, lines[0])
+	b.WriteString(lines[0] + "\n")
 	for i, p := range list.Pools {
-		fmt.Fprintln(&b, lines[i+1])
+		b.WriteString(lines[i+1] + "\n")
 		if reason := p.Reason(managerOf(p, list.Managers), o.now); reason != "" {
-			fmt.Fprintln(&b, "  -> "+reason)
+			b.WriteString("  -> " + reason + "\n")
 		}
 	}
 	if o.pods {
@@ -152,7 +152,9 @@ func align(rows [][]string) ([]string, error) {
 		for i := range cells {
 			cells[i] = cmp.Or(cells[i], "-")
 		}
-		fmt.Fprintln(w, strings.Join(cells, "\t"))
+		if _, err := io.WriteString(w, strings.Join(cells, "\t")+"\n"); err != nil {
+			return nil, err
+		}
 	}
 	if err := w.Flush(); err != nil {
 		return nil, err

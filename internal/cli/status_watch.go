@@ -2,7 +2,7 @@ package cli
 
 import (
 	"context"
-	"fmt"
+	"io"
 	"reflect"
 	"sync"
 	"time"
@@ -43,7 +43,7 @@ func (o *statusOptions) follow(ctx context.Context, cluster *cluster) error {
 	for ctx.Err() == nil {
 		list, err := o.compute(ctx, cluster, items(anchors.Lister().List), items(pods.Lister().List))
 		if err != nil && ctx.Err() == nil {
-			fmt.Fprintln(o.ErrOut, "warning: "+cluster.explain(err).Error())
+			say(o.ErrOut, "warning: "+cluster.explain(err).Error())
 		}
 		if err == nil {
 			if err := o.show(screen, list); err != nil {
@@ -78,7 +78,7 @@ func (o *statusOptions) notify(informer cache.SharedIndexInformer, cluster *clus
 			return
 		}
 		said[message.Error()] = true
-		fmt.Fprintln(o.ErrOut, "warning: "+message.Error()+"; trying again")
+		say(o.ErrOut, "warning: "+message.Error()+"; trying again")
 	})
 	if err != nil {
 		return err
@@ -118,29 +118,33 @@ func (o *statusOptions) show(s *screen, list statusList) error {
 	if s.shown && !s.redraw && same(s.last, list) {
 		return nil
 	}
-	switch {
-	case s.redraw:
-		// To the first line, then clear all below it: what stays where it was does not flicker.
-		if _, err := fmt.Fprint(o.Out, "\x1b[H\x1b[J"); err != nil {
-			return err
-		}
-	case s.shown && o.output == "yaml":
-		fmt.Fprintln(o.Out, "---")
-	case s.shown && (o.output == "" || o.output == "wide"):
-		fmt.Fprintln(o.Out)
+	if _, err := io.WriteString(o.Out, s.between(o.output)); err != nil {
+		return err
 	}
-	news := !s.shown || !same(s.last, list)
 	s.shown, s.last = true, list
 	if err := o.print(list); err != nil {
 		return err
 	}
-	if news || s.redraw {
-		o.warn(list)
-	}
-	if len(list.Pools) == 0 && (news || s.redraw) {
-		fmt.Fprintln(o.ErrOut, "No pools "+o.where()+" yet; waiting for some.")
+	o.warn(list)
+	if len(list.Pools) == 0 {
+		say(o.ErrOut, "No pools "+o.where()+" yet; waiting for some.")
 	}
 	return nil
+}
+
+// between is what keeps a picture apart from the one before.
+func (s *screen) between(output string) string {
+	switch {
+	case s.redraw:
+		// To the first line, then clear all below it: what stays where it was does not flicker.
+		return "\x1b[H\x1b[J"
+	case s.shown && output == "yaml":
+		return "---\n"
+	case s.shown && (output == "" || output == "wide"):
+		return "\n"
+	default:
+		return ""
+	}
 }
 
 // same compares two pictures but for the times at which leases were renewed, which change every two seconds.

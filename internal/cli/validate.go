@@ -58,16 +58,16 @@ func (o *validateOptions) run(context.Context) error {
 		return err
 	}
 	for _, w := range cfg.Warnings {
-		fmt.Fprintln(o.ErrOut, "warning: "+w.Error())
+		say(o.ErrOut, "warning: "+w.Error())
 	}
 	pools, err := configuredPools(cfg)
 	if err != nil {
 		for _, problem := range problems(err) {
-			fmt.Fprintln(o.ErrOut, "error: "+problem.Error())
+			say(o.ErrOut, "error: "+problem.Error())
 		}
 		return errReported
 	}
-	fmt.Fprintln(o.ErrOut, o.summary(cfg, len(pools)))
+	say(o.ErrOut, o.summary(cfg, len(pools)))
 	if o.output == "json" {
 		return writeJSON(o.Out, struct {
 			Pools []configuredPool `json:"pools"`

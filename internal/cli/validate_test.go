@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"idlecount.dev/idlecount/internal/cli"
 )
@@ -75,7 +76,7 @@ func TestNoCommandPrintsAToken(t *testing.T) {
 	for _, args := range [][]string{
 		{"validate", "-c", good, "-o", "json"},
 		{"manifests", "-c", good, "--image", "x"},
-		{"run", "-c", good, "--listen-address", "", "--server", "http://" + closedPort(t), "--log-level", "debug"},
+		{"run", "-c", good, "--listen-address", "", "--server", refusing(t, metav1.Status{Status: "Failure", Reason: metav1.StatusReasonUnauthorized, Code: 401}), "--log-level", "debug"},
 	} {
 		_, stdout, stderr := idlecount(t.Context(), args...)
 		for _, secret := range []string{"jklmnopqrst", "s3cr3t-of-the-cache", "s3cr3t-of-the-cluster"} {

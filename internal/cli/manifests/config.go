@@ -98,8 +98,8 @@ func kubernetesKeys() []string {
 
 func tagsOf(t reflect.Type) []string {
 	var keys []string
-	for i := range t.NumField() {
-		if key := t.Field(i).Tag.Get("toml"); key != "" && key != "-" {
+	for field := range t.Fields() {
+		if key := field.Tag.Get("toml"); key != "" && key != "-" {
 			keys = append(keys, key)
 		}
 	}

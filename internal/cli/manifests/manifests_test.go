@@ -158,7 +158,8 @@ func TestAChangedConfigurationRestartsTheManagers(t *testing.T) {
 		}
 		return find[*appsv1.Deployment](render(t, o))[0].Spec.Template.Annotations["idlecount.dev/config"]
 	}
-	require.Equal(t, hash("a", "b"), hash("a", "b"))
+	first := hash("a", "b")
+	require.Equal(t, first, hash("a", "b"))
 	seen := map[string]bool{}
 	for _, h := range []string{hash(), hash("a"), hash("b"), hash("ab"), hash("a", "b")} {
 		require.False(t, seen[h], "two configurations have one hash")
