@@ -128,30 +128,43 @@ func writeDriverKubeconfig(ctx context.Context, client kubernetes.Interface, fro
 	return clientcmd.WriteToFile(*config, to)
 }
 
-// status runs `idlecount status`, and says whether each pool has the idle pods that it wants.
-func (d *demo) status(ctx context.Context) (table string, full bool, err error) {
+// counts are a pool's numbers.
+type counts struct{ Want, Idle, Warming, Claimed, Failed int }
+
+// status runs `idlecount status` and returns what it shows a user, and its numbers.
+func (d *demo) status(ctx context.Context) (table string, pools []counts, err error) {
 	args := []string{"--kubeconfig", d.target.Kubeconfig(), "status", "-n", jobsNamespace}
 	out, err := exec.CommandContext(ctx, "bin/idlecount", args...).Output()
 	if err != nil {
-		return "", false, fmt.Errorf("bin/idlecount status: %w", err)
+		return "", nil, commandError("bin/idlecount status", err)
 	}
 	data, err := exec.CommandContext(ctx, "bin/idlecount", append(args, "-o", "json")...).Output()
 	if err != nil {
-		return "", false, fmt.Errorf("bin/idlecount status -o json: %w", err)
+		return "", nil, commandError("bin/idlecount status -o json", err)
 	}
-	var list struct {
-		Items []struct {
-			Want, Idle, Warming, Claimed int
+	var list struct{ Pools []counts }
+	if err := json.Unmarshal(data, &list); err != nil {
+		return "", nil, fmt.Errorf("read the output of bin/idlecount status -o json: %w", err)
+	}
+	return string(out), list.Pools, nil
+}
+
+// commandError is a failed command with what it said.
+func commandError(command string, err error) error {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && len(exit.Stderr) > 0 {
+		return fmt.Errorf("%s: %w: %s", command, err, bytes.TrimSpace(exit.Stderr))
+	}
+	return fmt.Errorf("%s: %w", command, err)
+}
+
+// full says whether each pool has the idle pods that it wants, and nothing else is going on.
+func full(pools []counts) bool {
+	for _, p := range pools {
+		if p.Want == 0 || p != (counts{Want: p.Want, Idle: p.Want}) {
+			return false
 		}
 	}
-	if err := json.Unmarshal(data, &list); err != nil {
-		return "", false, fmt.Errorf("read the output of bin/idlecount status -o json: %w", err)
-	}
-	full = len(list.Items) > 0
-	for _, pool := range list.Items {
-		full = full && pool.Want > 0 && pool.Idle == pool.Want && pool.Warming == 0 && pool.Claimed == 0
-	}
-	return string(out), full, nil
+	return len(pools) > 0
 }
 
 // down removes what the demo made: a cluster of ours as a whole, from another one only our namespaces and objects.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -147,11 +148,9 @@ func (d *demo) install(ctx context.Context) error {
 	}
 	args := []string{"manifests", "--config", d.config, "--image", d.images["idlecount"]}
 	fmt.Printf("$ bin/idlecount %s | kubectl apply -f -\n", strings.Join(args, " "))
-	cmd := exec.CommandContext(ctx, "bin/idlecount", args...)
-	cmd.Stderr = os.Stderr
-	yaml, err := cmd.Output()
+	yaml, err := exec.CommandContext(ctx, "bin/idlecount", args...).Output()
 	if err != nil {
-		return fmt.Errorf("bin/idlecount manifests: %w", err)
+		return commandError("bin/idlecount manifests", err)
 	}
 	objects, err := apply(ctx, d.target.Kubeconfig(), yaml)
 	if err != nil {
@@ -169,19 +168,19 @@ func (d *demo) install(ctx context.Context) error {
 
 func driverKubeconfig() string { return filepath.Join(folder, "driver.kubeconfig") }
 
-// fill shows the pool until it has its idle pods.
+// fill shows the pool, whenever its numbers change, until it has its idle pods.
 func (d *demo) fill(ctx context.Context) error {
-	last := ""
+	var last []counts
 	return poll(ctx, 3*time.Minute, func(ctx context.Context) (bool, error) {
-		out, ready, err := d.status(ctx)
+		table, pools, err := d.status(ctx)
 		if err != nil {
 			return false, err
 		}
-		if out != last {
-			fmt.Print(indent(out))
-			last = out
+		if !slices.Equal(pools, last) {
+			fmt.Print(indent(table))
+			last = pools
 		}
-		return ready, nil
+		return full(pools), nil
 	}, "the pool has its idle pods")
 }
 
