@@ -69,7 +69,7 @@ build: ## the three binaries into bin/
 
 .PHONY: golden
 golden: ## write the golden files anew from what the code makes now; look at the diff
-	$(GO) test ./factory ./internal/cli ./pool/... -update
+	$(GO) test ./config ./factory ./internal/cli -update
 
 .PHONY: cluster-up
 cluster-up: ## the local cluster alone

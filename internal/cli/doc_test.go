@@ -1,0 +1,34 @@
+package cli
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"idlecount.dev/idlecount/pool/status"
+)
+
+// TestTheManualHasEveryField: the JSON is an interface, and a field that nobody can look up is none.
+func TestTheManualHasEveryField(t *testing.T) {
+	manual, err := os.ReadFile("../../docs/cli.md")
+	require.NoError(t, err)
+	for _, of := range []reflect.Type{
+		reflect.TypeFor[statusList](), reflect.TypeFor[status.Pool](), reflect.TypeFor[status.Pod](), reflect.TypeFor[status.Shortfall](),
+		reflect.TypeFor[status.Manager](), reflect.TypeFor[configuredPool](), reflect.TypeFor[build](),
+	} {
+		for field := range of.Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			require.NotEmpty(t, name, "%s.%s", of, field.Name)
+			require.Regexp(t, "`(\\.)?"+name+"(\\[\\])?`", string(manual), "docs/cli.md doesn't have %s of %s", name, of)
+		}
+	}
+	for _, reason := range []status.Reason{
+		status.ImagePull, status.Quota, status.Admission, status.Unschedulable, status.Crash, status.Config, status.Slow, status.Limit,
+		status.Access, status.API,
+	} {
+		require.Contains(t, string(manual), "`"+string(reason)+"`")
+	}
+}
