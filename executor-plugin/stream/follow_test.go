@@ -311,6 +311,19 @@ func TestWhatEndsAFollow(t *testing.T) {
 	}
 }
 
+// The word of the entrypoint can be faster than the watch of the pod.
+func TestAnEntrypointThatStopsIsExplainedByItsPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &play{connections: []func(*far){func(f *far) {
+			f.hello()
+			f.send(encodeJSON(wire.FrameError, wire.Failure{Message: "told to stop"}))
+			f.drain()
+		}}, check: func(error) error { return errors.New("pod a/b was preempted") }}
+		_, err := p.follow(t)
+		require.EqualError(t, err, "pod a/b was preempted; the pod can't run the script: told to stop")
+	})
+}
+
 func TestAFailureThatMayPassIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := func(f *far) {
@@ -430,12 +443,16 @@ func TestTheEndOfAPodIsNeverTheScriptsFailure(t *testing.T) {
 		says  string
 		takes time.Duration
 	}{
-		"gone, and the stream hangs":                     {end: gone, after: (*far).drain, says: gone.Reason, takes: 2 * time.Second},
-		"gone, and the stream breaks":                    {end: gone, after: func(*far) {}, says: gone.Reason},
-		"gone, and its exit code was on the way":         {end: gone, after: func(f *far) { f.exit(0, 0); waitDone(f) }, code: 0},
-		"gone, and a bad exit code was on the way":       {end: gone, after: func(f *far) { f.exit(137, 0); waitDone(f) }, says: gone.Reason},
-		"told to end, the script ends well before":       {end: evicted, after: func(f *far) { f.exit(0, 0); waitDone(f) }, code: 0},
-		"told to end, the script gets TERM":              {end: evicted, after: func(f *far) { f.exit(143, 0); waitDone(f) }, says: evicted.Reason},
+		"gone, and the stream hangs":               {end: gone, after: (*far).drain, says: gone.Reason, takes: 2 * time.Second},
+		"gone, and the stream breaks":              {end: gone, after: func(*far) {}, says: gone.Reason},
+		"gone, and its exit code was on the way":   {end: gone, after: func(f *far) { f.exit(0, 0); waitDone(f) }, code: 0},
+		"gone, and a bad exit code was on the way": {end: gone, after: func(f *far) { f.exit(137, 0); waitDone(f) }, says: gone.Reason},
+		"told to end, the script ends well before": {end: evicted, after: func(f *far) { f.exit(0, 0); waitDone(f) }, code: 0},
+		"told to end, the script gets TERM":        {end: evicted, after: func(f *far) { f.exit(143, 0); waitDone(f) }, says: evicted.Reason},
+		"told to end, and the entrypoint says so": {end: evicted, after: func(f *far) {
+			f.send(encodeJSON(wire.FrameError, wire.Failure{Message: "the container was told to stop"}))
+			f.drain()
+		}, says: evicted.Reason + "; the pod can't run the script: the container was told to stop"},
 		"told to end, and the stream hangs":              {end: evicted, after: (*far).drain, says: evicted.Reason, takes: 30 * time.Second},
 		"told to end, and the stream breaks, for good":   {end: evicted, after: func(*far) {}, says: evicted.Reason},
 		"told to end, and the stream comes back in time": {end: evicted, after: func(*far) {}, then: func(f *far) { f.hello(); f.exit(0, 0); waitDone(f) }},

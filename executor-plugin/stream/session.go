@@ -162,7 +162,7 @@ func (s *session) take(r received) (*wire.Exit, error) {
 		case failure.Retry:
 			return nil, &lostError{errors.New(failure.Message)}
 		default:
-			return nil, fmt.Errorf("the pod can't run the script: %s", failure.Message)
+			return nil, &refusedError{failure.Message}
 		}
 	default: // a ping
 		return nil, nil //nolint:nilnil // nothing to say is an answer
