@@ -82,6 +82,9 @@ func TestAClusterThatCannotBeUsed(t *testing.T) {
 		"the server speaks no TLS": {
 			strings.Replace(plain.URL, "http:", "https:", 1), cli.ExitCluster, []string{"doesn't speak TLS", "Check http or https"},
 		},
+		"somebody listens and never answers": {
+			"http://" + taken(t), cli.ExitCluster, []string{"no answer. Check that the cluster is up, that the address is right, and VPN, proxy and firewall"},
+		},
 		"the credentials are not accepted": {
 			refusing(t, metav1.Status{Status: "Failure", Reason: metav1.StatusReasonUnauthorized, Code: 401, Message: "Unauthorized"}),
 			cli.ExitCluster, []string{"doesn't accept the credentials of context \"there\"", "log in again"},
@@ -100,7 +103,7 @@ func TestAClusterThatCannotBeUsed(t *testing.T) {
 		},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			code, stdout, stderr := idlecount(t.Context(), "status", "--kubeconfig", kubeconfig(t, c.server))
+			code, stdout, stderr := idlecount(t.Context(), "status", "--kubeconfig", kubeconfig(t, c.server), "--request-timeout", "2s")
 			for _, s := range c.says {
 				require.Contains(t, stderr, s)
 			}
@@ -135,7 +138,7 @@ func TestNoClusterIsNamed(t *testing.T) {
 	})
 }
 
-// taken is an address on which somebody listens.
+// taken is an address on which somebody listens, who never says anything.
 func taken(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

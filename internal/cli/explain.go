@@ -56,7 +56,7 @@ func unreachable(err error) string {
 		return "its certificate doesn't fit: " + innermost(err) + ". Check the server's address and the clock of this machine"
 	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record), errors.As(err, &alert):
 		return "it doesn't speak TLS with us: " + innermost(err) + ". Check http or https, the port and the client certificate"
-	case errors.As(err, &address) && address.Timeout():
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &address) && address.Timeout():
 		return "no answer. Check that the cluster is up, that the address is right, and VPN, proxy and firewall"
 	case errors.As(err, &op):
 		return innermost(op) + ". Check that the cluster is up and that the address is right"
