@@ -159,6 +159,15 @@ func (s *site) configure(more settings) {
 	s.runner.Diagnostics = &testLog{s.t}
 }
 
+// with is the site in a sub-test.
+func (s *site) with(t *testing.T) *site {
+	t.Helper()
+	sub := *s
+	sub.t = t
+	sub.runner.Diagnostics = &testLog{t}
+	return &sub
+}
+
 // ref is the reference of an image.
 func (s *site) ref(name images.Name) string { return s.refs[string(name)] }
 

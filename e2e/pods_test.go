@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strconv"
@@ -9,6 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/remotecommand"
 
 	"idlecount.dev/idlecount/factory"
 )
@@ -105,4 +109,19 @@ func uids(pods []corev1.Pod) []string {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// exec runs a command in the build container of a job's pod.
+func (s *site) exec(job int64, command string) string {
+	s.t.Helper()
+	pod := s.podOf(job)
+	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
+	require.NoError(s.t, err)
+	request := s.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(s.namespace).Name(pod.Name).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Container: "build", Command: []string{"sh", "-c", command}, Stdout: true, Stderr: true}, scheme.ParameterCodec)
+	executor, err := remotecommand.NewWebSocketExecutor(config, "GET", request.URL().String())
+	require.NoError(s.t, err)
+	var output bytes.Buffer
+	require.NoError(s.t, executor.StreamWithContext(s.t.Context(), remotecommand.StreamOptions{Stdout: &output, Stderr: &output}), "%s", &output)
+	return output.String()
 }

@@ -1,0 +1,103 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"idlecount.dev/idlecount/e2e/images"
+	"idlecount.dev/idlecount/e2e/runner"
+)
+
+// Whatever a job may keep secret must be seen by its script, and by nobody else.
+func TestSecretsAreNowhereButInTheScript(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, settings{"idle_count": 1, "pod_annotations": settings{"example.com/project": "$CI_PROJECT_PATH", "example.com/password": "$PASSWORD"}})
+	m := s.startManager()
+	s.untilIdle(1)
+	secrets := map[string]string{"PASSWORD": "hunter2-masked", "MULTI": "line-one-secret\nline-two-secret", "KEYFILE": "file-secret-content"}
+	for sentence, job := range map[string]runner.Job{
+		"warm": {}, "cold": {Image: s.ref(images.JobBusybox), Services: []runner.Service{{Name: s.ref(images.Service)}}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			s := s.with(t)
+			diagnostics := &syncBuffer{}
+			s.runner.Diagnostics = diagnostics
+			job.ID, job.Token = nextID(), "glcbt-64_the-token-of-the-job"
+			job.Variables = []runner.Variable{
+				{Key: "PASSWORD", Value: secrets["PASSWORD"], Masked: true},
+				{Key: "MULTI", Value: secrets["MULTI"]},
+				{Key: "KEYFILE", Value: secrets["KEYFILE"], File: true, Masked: true},
+			}
+			job.Script = []string{`printf %s "$PASSWORD" | sha256sum`, "echo running; while [ ! -e go ]; do sleep 0.1; done"}
+			job.AfterScript = []string{"echo after"}
+			log := watchFor("\nrunning")
+			var seen string
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				<-log.done
+				seen = s.everythingVisible(t, job.ID) + "\n" + allArguments(t)
+				s.exec(job.ID, "touch /builds/grp/prj/go")
+			}()
+			result := s.runner.Run(t.Context(), job, log)
+			<-done
+			require.Equal(t, runner.Success, result.Status, "%s", result.Log)
+			for where, text := range map[string]string{
+				"the API or a command line": seen,
+				"the job's log":             string(result.Log),
+				"GitLab Runner's log":       diagnostics.String(),
+				"the manager's log":         m.log.String(),
+				"events after the job":      s.everythingVisible(t, job.ID),
+			} {
+				for _, secret := range append(strings.Split(secrets["MULTI"], "\n"), secrets["PASSWORD"], secrets["KEYFILE"], job.Token, s.runner.Token) {
+					require.NotContains(t, text, secret, where)
+					require.NotContains(t, text, base64.StdEncoding.EncodeToString([]byte(secret)), where)
+				}
+			}
+			require.Contains(t, seen, `"idlecount.dev/job":`, "the test looks at what there is")
+			require.Contains(t, seen, "idlecount-executor", "the test looks at what runs")
+		})
+	}
+}
+
+// everythingVisible is all that who may look into the namespace sees, but for Secrets, which are for secrets.
+func (s *site) everythingVisible(t *testing.T, _ int64) string {
+	t.Helper()
+	core := s.client.CoreV1()
+	pods, err := core.Pods(s.namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	events, err := core.Events(s.namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	maps, err := core.ConfigMaps(s.namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	var text bytes.Buffer
+	for _, list := range []any{pods, events, maps} {
+		require.NoError(t, json.NewEncoder(&text).Encode(list))
+	}
+	return text.String()
+}
+
+// allArguments are the command lines of all processes: everybody on a machine sees them, and pods of this cluster are
+// processes of this machine.
+func allArguments(t *testing.T) string {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	var text strings.Builder
+	for _, file := range files {
+		// A process may have ended since.
+		if line, err := os.ReadFile(file); err == nil {
+			text.Write(bytes.ReplaceAll(line, []byte{0}, []byte{' '}))
+			text.WriteByte('\n')
+		}
+	}
+	return text.String()
+}
