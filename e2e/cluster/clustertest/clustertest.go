@@ -10,7 +10,6 @@ package clustertest
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -33,9 +32,6 @@ const (
 	// exclusiveVariable is set during a test that holds the lock alone, so that RestConfig in it does not wait for itself.
 	exclusiveVariable = "IDLECOUNT_TEST_EXCLUSIVE"
 )
-
-// lockName is the machine-wide lock between test processes.
-const lockName = "tests"
 
 // RestConfig returns a configuration for an administrator of the cluster that tests use. While the test runs, no other
 // test injects faults into the cluster. Call it after t.Parallel, not before.
@@ -64,13 +60,17 @@ func RestConfig(t testing.TB) *rest.Config {
 // such tests should be few and short. Call it before RestConfig; the test can't be parallel.
 func Local(t testing.TB) *cluster.Cluster {
 	t.Helper()
+	if path := os.Getenv(KubeconfigVariable); path != "" {
+		// Before the lock, which may take long; without a look at health, which another test may be breaking.
+		status, err := cluster.ReadStatus(t.Context(), cluster.Options{})
+		if err != nil || status.Kubeconfig != path {
+			missing(t, fmt.Errorf("%s names another cluster, and faults are injected into the local one only", KubeconfigVariable))
+		}
+	}
 	Alone(t)
 	c, err := cluster.Find(t.Context())
 	if err != nil {
 		missing(t, err)
-	}
-	if path := os.Getenv(KubeconfigVariable); path != "" && path != c.Kubeconfig() {
-		missing(t, fmt.Errorf("%s names another cluster, and faults are injected into the local one only", KubeconfigVariable))
 	}
 	t.Cleanup(func() { repair(t, c) })
 	return c
@@ -102,41 +102,6 @@ func missing(t testing.TB, err error) {
 		t.Fatal(message)
 	}
 	t.Skip(message)
-}
-
-// deadliner is what *testing.T has and testing.TB has not.
-type deadliner interface{ Deadline() (time.Time, bool) }
-
-func lock(t testing.TB, exclusive bool) {
-	t.Helper()
-	if os.Getenv(exclusiveVariable) != "" {
-		return
-	}
-	ctx := t.Context()
-	if d, ok := t.(deadliner); ok {
-		if deadline, ok := d.Deadline(); ok {
-			var cancel context.CancelFunc
-			// Early enough that the message below is seen instead of a dump of all goroutines.
-			ctx, cancel = context.WithDeadlineCause(ctx, deadline.Add(-5*time.Second), errors.New("other tests held the cluster for as long as this one may run"))
-			defer cancel()
-		}
-	}
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	release, err := cluster.Lock(ctx, lockName, exclusive, func() {
-		if exclusive && cluster.HoldsLock(lockName) {
-			stop(errors.New("this process holds the cluster already: call Local before RestConfig, and RestConfig after t.Parallel"))
-			return
-		}
-		t.Logf("waiting for other tests to let go of the cluster")
-	})
-	if errors.Is(err, os.ErrPermission) {
-		missing(t, err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(release)
 }
 
 // namespaceName makes a name for a namespace that says which test it belongs to.
