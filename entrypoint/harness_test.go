@@ -30,7 +30,7 @@ import (
 // patience is how long a test waits for what has to come; it is never a measure of anything.
 const patience = 30 * time.Second
 
-// built returns the entrypoint as it is released, built once.
+// built returns the entrypoint as it is released, built once; with the race detector where the tests have it.
 var built = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "entrypoint-bin-")
 	if err != nil {
@@ -39,6 +39,10 @@ var built = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(dir, "entrypoint")
 	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", path, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if raced {
+		cmd = exec.Command("go", "build", "-race", "-buildvcs=false", "-ldflags", "-linkmode external -extldflags -static", "-o", path, ".")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the entrypoint: %w\n%s", err, out)
 	}
@@ -197,6 +201,7 @@ type session struct {
 	t      testing.TB
 	cmd    *exec.Cmd
 	in     io.WriteCloser
+	stdout io.Reader
 	out    *bufio.Reader
 	stderr *lockedBuffer
 	hello  wire.Hello
@@ -216,9 +221,9 @@ func (p *pod) open(t testing.TB, role wire.Role, id string) *session {
 	var err error
 	s.in, err = s.cmd.StdinPipe()
 	require.NoError(t, err)
-	out, err := s.cmd.StdoutPipe()
+	s.stdout, err = s.cmd.StdoutPipe()
 	require.NoError(t, err)
-	s.out = bufio.NewReaderSize(out, 64<<10)
+	s.out = bufio.NewReaderSize(s.stdout, 64<<10)
 	require.NoError(t, s.cmd.Start())
 	t.Cleanup(s.cut)
 	return s
@@ -393,4 +398,18 @@ func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// children are the processes whose parent is pid.
+func children(t testing.TB, pid int) []string {
+	t.Helper()
+	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	require.NoError(t, err)
+	var all []string
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		require.NoError(t, err)
+		all = append(all, strings.Fields(string(b))...)
+	}
+	return all
 }

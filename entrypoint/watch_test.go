@@ -107,9 +107,9 @@ func TestAnIdleWatchSleeps(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		w := begin(ctx, files, 0)
 		time.Sleep(1000 * time.Hour)
-		require.Equal(t, 1, files.reads, "it looked once, at its start")
 		stop()
 		require.Equal(t, idle.Wait, <-w.action)
+		require.Equal(t, 1, files.reads, "it looked once, at its start")
 	})
 }
 

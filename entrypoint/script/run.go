@@ -123,22 +123,22 @@ func (r *Run) follow(procs *process.Table, child *process.Child, pump *pump, log
 		}
 	}
 	pump.shellGone()
-	dropped := r.drain(pump)
+	complete := r.drain(pump)
 	code := 128 + int(unix.SIGKILL)
 	select {
 	case <-child.Done():
 		code = child.Code()
 	default: // killed, but hangs in the kernel
 	}
-	r.settle(code, ended, dropped)
+	r.settle(code, ended, complete)
 	log.Info("run ended", "id", r.ID, "code", code, "reason", ended.String(), "bytes", r.Out.End(),
 		"duration", time.Since(started).Round(time.Millisecond))
 	close(r.ended)
 }
 
 // drain waits until the output is in the spool. It can be full with nobody there to empty it; that ends when the run is
-// given up.
-func (r *Run) drain(pump *pump) Why {
+// given up, and the output is not complete then.
+func (r *Run) drain(pump *pump) (complete bool) {
 	var linger <-chan time.Time
 	for {
 		if _, dropped := r.reasons(); dropped != ByItself && linger == nil {
@@ -146,23 +146,24 @@ func (r *Run) drain(pump *pump) Why {
 		}
 		select {
 		case <-pump.drained:
-			_, dropped := r.reasons()
-			return dropped
+			return true
 		case <-r.grace:
 		case <-linger:
 			pump.giveUp()
 			<-pump.drained
-			_, dropped := r.reasons()
-			return dropped
+			return false
 		}
 	}
 }
 
-func (r *Run) settle(code int, ended, dropped Why) {
+// settle decides what the driver is told. A script that was cut short for a reason other than its driver's has no exit
+// code worth having; one that came through although the container was told to stop has done its work.
+func (r *Run) settle(code int, ended Why, complete bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if dropped != ByItself {
-		r.failure = &wire.Failure{Message: fmt.Sprintf("script %s was ended: %s", r.ID, dropped)}
+	cut := ended != ByItself && ended != Cancelled && (ended != Stopped || code != 0)
+	if cut || !complete {
+		r.failure = &wire.Failure{Message: fmt.Sprintf("script %s was ended: %s", r.ID, r.dropped)}
 		return
 	}
 	r.exit = wire.Exit{Code: code, Offset: r.Out.End(), Cancelled: ended == Cancelled}
