@@ -35,7 +35,7 @@ func TestImports(t *testing.T) {
 			"the factory makes objects: it must not be able to send them"},
 		{"config", []string{"k8s.io/client-go...", "os/exec", module + "pool..."},
 			"config reads files: it must not be able to see a cluster"},
-		{"pool/claim", []string{module + "pool", module + "internal/...", module + "executor-plugin..."},
+		{"pool/claim", []string{module + "pool", module + "internal/cli...", module + "executor-plugin..."},
 			"claims are made by drivers: they must work without the controller"},
 		{"executor-plugin", []string{module + "pool", module + "pool/plan", module + "internal/cli", "k8s.io/client-go/informers...", "k8s.io/client-go/tools/leaderelection..."},
 			"a job must be able to claim while no manager runs, and the driver starts five times a job: it must start fast"},
