@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -18,6 +17,34 @@ const maxFile = 1 << 20
 // those before it. $VAR and ${VAR} in token and url are taken from the environment, as GitLab Runner does. The error holds
 // every Problem of all files, in order (see Problems); what works, but probably not as meant, is in Config.Warnings.
 func Load(paths []string) (*Config, error) {
+	files, err := readAll(paths)
+	if err != nil {
+		return nil, err
+	}
+	return load(files, os.LookupEnv)
+}
+
+// LoadRunner is Load for whoever works for one runner, named by its short token: a mistake in another runner's entry is
+// no reason to fail this one's jobs. The error is a NoRunnerError where no entry has the token.
+func LoadRunner(paths []string, shortToken string) (Runner, error) {
+	files, err := readAll(paths)
+	if err != nil {
+		return Runner{}, err
+	}
+	return loadRunner(files, os.LookupEnv, shortToken)
+}
+
+// NoRunnerError is what LoadRunner returns where no [[runners]] entry has the token.
+type NoRunnerError struct {
+	ShortToken string
+	Have       []string // short tokens of the entries that there are
+}
+
+func (e *NoRunnerError) Error() string {
+	return fmt.Sprintf("no [[runners]] entry has a token that begins with %s (there are: %s)", e.ShortToken, strings.Join(e.Have, ", "))
+}
+
+func readAll(paths []string) ([]file, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("no config file was given")
 	}
@@ -34,7 +61,7 @@ func Load(paths []string) (*Config, error) {
 	if len(problems) > 0 {
 		return nil, errorOf(problems)
 	}
-	return load(files, os.LookupEnv)
+	return files, nil
 }
 
 // file is a config.toml that has been read.
@@ -48,28 +75,14 @@ type lookup func(name string) (string, bool)
 
 // load is Load without a system.
 func load(files []file, env lookup) (*Config, error) {
-	tables := make([][]table, 0, len(files))
-	var problems []Problem
-	for _, f := range files {
-		runners, problem := parse(f)
-		if problem != nil {
-			problems = append(problems, *problem)
-		}
-		tables = append(tables, runners)
+	entries, problems, err := entriesOf(files, env)
+	if err != nil {
+		return nil, err
 	}
-	if len(problems) > 0 {
-		return nil, errorOf(problems)
-	}
-	entries, problems := merge(tables)
 	cfg := &Config{}
 	for _, e := range entries {
-		e.expand(env)
-		e.fillDefaults()
-		found := check(e)
-		problems = slices.Concat(problems, e.unknown, found.problems)
-		if e.runner.Managed() {
-			problems = append(problems, e.badValues...)
-		}
+		found := checkAll(e)
+		problems = append(problems, found.problems...)
 		cfg.Warnings = append(cfg.Warnings, found.warnings...)
 		cfg.Runners = append(cfg.Runners, e.runner)
 	}
@@ -82,6 +95,63 @@ func load(files []file, env lookup) (*Config, error) {
 	}
 	cfg.Warnings = sorted(cfg.Warnings)
 	return cfg, nil
+}
+
+// loadRunner is LoadRunner without a system.
+func loadRunner(files []file, env lookup, shortToken string) (Runner, error) {
+	entries, _, err := entriesOf(files, env) // what can't be merged isn't this runner's
+	if err != nil {
+		return Runner{}, err
+	}
+	missing := &NoRunnerError{ShortToken: shortToken}
+	var ours []*entry
+	for _, e := range entries {
+		if e.runner.ShortToken() == shortToken {
+			ours = append(ours, e)
+		}
+		missing.Have = append(missing.Have, e.runner.ShortToken())
+	}
+	if len(ours) == 0 {
+		return Runner{}, missing
+	}
+	problems := append(checkAll(ours[0]).problems, duplicateTokens(ours)...)
+	if len(problems) > 0 {
+		return Runner{}, errorOf(problems)
+	}
+	return ours[0].runner, nil
+}
+
+// entriesOf reads the entries of all files, merged and with their defaults. The problems are those of merging; the error
+// is of a file that can't be parsed.
+func entriesOf(files []file, env lookup) ([]*entry, []Problem, error) {
+	tables := make([][]table, 0, len(files))
+	var problems []Problem
+	for _, f := range files {
+		runners, problem := parse(f)
+		if problem != nil {
+			problems = append(problems, *problem)
+		}
+		tables = append(tables, runners)
+	}
+	if len(problems) > 0 {
+		return nil, nil, errorOf(problems)
+	}
+	entries, problems := merge(tables)
+	for _, e := range entries {
+		e.expand(env)
+		e.fillDefaults()
+	}
+	return entries, problems, nil
+}
+
+// checkAll finds what is wrong with one entry, and what deserves a warning.
+func checkAll(e *entry) *checker {
+	found := check(e)
+	found.problems = append(found.problems, e.unknown...)
+	if e.runner.Managed() {
+		found.problems = append(found.problems, e.badValues...)
+	}
+	return found
 }
 
 func read(path string) ([]byte, error) {

@@ -288,3 +288,30 @@ func TestKeysOfGitLabAreNeverMistakenForOurs(t *testing.T) {
 		require.False(t, seen[key], key)
 	}
 }
+
+// A job must not fail for a typo that somebody made in another runner's entry.
+func TestLoadRunnerMindsItsOwnEntry(t *testing.T) {
+	good := custom
+	bad := strings.NewReplacer("fakefakefake", "otherother", `"ci"`, `"other"`).Replace(custom) + "idle_count = -1\nidle_tmie = \"1h\"\n"
+	files := []file{{"config.toml", []byte(good + bad)}}
+
+	_, err := load(files, environment)
+	require.Error(t, err, "the whole file is wrong")
+
+	r, err := loadRunner(files, environment, "fakefakef")
+	require.NoError(t, err)
+	require.Equal(t, one(t, good).Runners[0], r)
+
+	_, err = loadRunner(files, environment, "otherothe")
+	require.Len(t, Problems(err), 2)
+	require.ErrorContains(t, err, "runners[1].kubernetes.idle_count")
+
+	_, err = loadRunner(files, environment, "nobody")
+	require.Equal(t, &NoRunnerError{ShortToken: "nobody", Have: []string{"fakefakef", "otherothe"}}, err)
+
+	_, err = loadRunner([]file{{"config.toml", []byte(good + good)}}, environment, "fakefakef")
+	require.ErrorContains(t, err, "begins like the token of runners[0]")
+
+	_, err = loadRunner([]file{{"config.toml", []byte(good + "[[")}}, environment, "fakefakef")
+	require.Error(t, err, "a file that can't be parsed is everybody's problem")
+}
