@@ -324,10 +324,8 @@ func TestOnlyRootMayChangeTheCluster(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOnlyRootMayChangeTheCluster$")
 	if os.Geteuid() == 0 {
-		folder, err := os.MkdirTemp("", "as-nobody")
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = os.RemoveAll(folder) })
-		require.NoError(t, os.Chmod(folder, 0o755))
+		folder := t.TempDir()
+		require.NoError(t, os.Chmod(filepath.Dir(folder), 0o755))
 		program := filepath.Join(folder, "test")
 		content, err := os.ReadFile(os.Args[0])
 		require.NoError(t, err)

@@ -130,11 +130,11 @@ func (c *Cluster) start(ctx context.Context, component Component) error {
 // started at the same time, and be in the way itself.
 func mustBeFree(ctx context.Context, component Component, address string) error {
 	connection, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return nil // nobody answers
+	if err == nil { // somebody answers
+		return errors.Join(
+			fmt.Errorf("%s needs the address %s, which %s has", component, address, host.Listener(ctx, port(address))),
+			connection.Close(),
+		)
 	}
-	return errors.Join(
-		fmt.Errorf("%s needs the address %s, which %s has", component, address, host.Listener(ctx, port(address))),
-		connection.Close(),
-	)
+	return nil
 }

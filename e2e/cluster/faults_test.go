@@ -128,7 +128,8 @@ func TestARestartOfTheAPIServerEndsStreamsAndKeepsPods(t *testing.T) {
 	ended := counting(t, config, namespace, pod.Name)
 	require.NoError(t, c.Restart(within(t, 2*time.Minute), cluster.APIServer))
 	select {
-	case <-ended:
+	case err := <-ended:
+		t.Logf("the stream ended with: %v", err)
 	case <-time.After(patience):
 		require.Fail(t, "the stream went on without its API server")
 	}

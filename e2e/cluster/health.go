@@ -43,8 +43,7 @@ func (c *Cluster) check(ctx context.Context, component Component) error {
 	case KWOK:
 		return c.get(ctx, "http://"+kwokAddress+"/healthz")
 	case Containerd:
-		_, err := c.ctr(ctx, "version")
-		return err
+		return c.ctr(ctx, "version")
 	}
 	return fmt.Errorf("no component %q", component)
 }
@@ -80,18 +79,15 @@ func (c *Cluster) get(ctx context.Context, url string) error {
 }
 
 // ctr runs containerd's client on the namespace that the kubelet's containers are in.
-func (c *Cluster) ctr(ctx context.Context, args ...string) ([]byte, error) {
+func (c *Cluster) ctr(ctx context.Context, args ...string) error {
 	program := filepath.Join(filepath.Dir(c.definitions[Containerd].Program), "ctr")
+	command := strings.Join(args, " ")
 	args = append([]string{"--address", c.layout.containerdSocket(), "--namespace", "k8s.io", "--connect-timeout", "1s"}, args...)
 	cmd := exec.CommandContext(ctx, program, args...)
-	out, err := cmd.Output()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("ctr %s: %w: %s", command, err, strings.TrimSpace(string(out)))
 	}
-	if err != nil {
-		return nil, fmt.Errorf("ctr %s: %w", strings.Join(args[6:], " "), err)
-	}
-	return out, nil
+	return nil
 }
 
 // waitHealthy returns when the component is healthy, or early when its process has ended.

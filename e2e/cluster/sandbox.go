@@ -31,7 +31,7 @@ func (c *Cluster) importSandboxImage(ctx context.Context, program string) error 
 	if err := tarball.WriteToFile(archive, tag, image); err != nil {
 		return err
 	}
-	if _, err := c.ctr(ctx, "images", "import", archive); err != nil {
+	if err := c.ctr(ctx, "images", "import", archive); err != nil {
 		return fmt.Errorf("import the sandbox image: %w", err)
 	}
 	return os.Remove(archive)

@@ -39,8 +39,8 @@ func readState(l layout) (*state, error) {
 		return nil, err
 	}
 	s := &state{}
-	if err := json.Unmarshal(content, s); err != nil {
-		return &state{}, nil
+	if json.Unmarshal(content, s) != nil {
+		s = &state{}
 	}
 	return s, nil
 }

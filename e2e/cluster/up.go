@@ -6,15 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"idlecount.dev/idlecount/e2e/cluster/internal/build"
-	"idlecount.dev/idlecount/e2e/cluster/internal/host"
 	"idlecount.dev/idlecount/e2e/cluster/internal/process"
 )
 
@@ -58,120 +53,6 @@ func Up(ctx context.Context, options Options) (*Cluster, error) {
 	return c, wanted.upKWOK(ctx, c, options.KWOKNodes, progress)
 }
 
-// blueprint is everything that decides what the cluster is: the programs, their arguments and their files.
-type blueprint struct {
-	layout      layout
-	tree        build.Tree
-	recipes     []build.Recipe
-	pause       string
-	registry    string
-	definitions map[Component]definition
-	files       map[string][]byte
-	fingerprint string
-}
-
-// newBlueprint reads the checkout around the working directory, and builds and installs what is missing.
-func newBlueprint(ctx context.Context, l layout, progress io.Writer) (*blueprint, error) {
-	working, err := os.Getwd()
-	if err != nil {
-		return nil, err
-	}
-	b := &blueprint{layout: l}
-	if b.tree, err = build.FindTree(working); err != nil {
-		return nil, err
-	}
-	for _, module := range build.Modules() {
-		recipe, err := b.tree.Recipe(module)
-		if err != nil {
-			return nil, err
-		}
-		b.recipes = append(b.recipes, recipe)
-	}
-	if err := host.Install(ctx, requirements(), progress); err != nil {
-		return nil, err
-	}
-	if err := b.build(ctx, progress); err != nil {
-		return nil, err
-	}
-	tools, err := findTools()
-	if err != nil {
-		return nil, err
-	}
-	if b.files, err = configFiles(l, tools); err != nil {
-		return nil, err
-	}
-	for _, recipe := range b.recipes {
-		if recipe.Name == "kwok" {
-			if b.files[l.config("kwok.yaml")], err = readStages(ctx, recipe, l.programs()); err != nil {
-				return nil, err
-			}
-		}
-	}
-	programs := locate(b.recipes, l.programs())
-	programs["registry"] = b.registry
-	b.definitions = define(l, programs)
-	// A laptop in another network has other name servers, which is no reason to lose the cluster.
-	tools.resolver = resolver{}
-	stable, err := configFiles(l, tools)
-	if err != nil {
-		return nil, err
-	}
-	b.fingerprint, err = fingerprint(b.definitions, stable)
-	return b, err
-}
-
-const (
-	pauseSource    = "e2e/cluster/pause"
-	registrySource = "e2e/cluster/registry"
-)
-
-func (b *blueprint) build(ctx context.Context, progress io.Writer) error {
-	if err := build.Build(ctx, b.recipes, b.layout.programs(), progress); err != nil {
-		return err
-	}
-	for source, target := range map[string]*string{pauseSource: &b.pause, registrySource: &b.registry} {
-		path, err := b.tree.Own(source, b.layout.programs())
-		if err != nil {
-			return err
-		}
-		if err := b.tree.BuildOwn(ctx, source, path); err != nil {
-			return err
-		}
-		*target = path
-	}
-	return nil
-}
-
-// requirements are what the cluster needs of Debian.
-func requirements() []host.Requirement {
-	return []host.Requirement{
-		{Any: []string{"runc"}, Package: "runc"},
-		{Any: cniFolders("bridge"), Package: "containernetworking-plugins"},
-		{Any: []string{"iptables"}, Package: "iptables"},
-		{Any: []string{"ip"}, Package: "iproute2"},
-	}
-}
-
-// cniFolders are where CNI plugins are installed: by Debian, and by everybody else.
-func cniFolders(file string) []string {
-	return []string{"/usr/lib/cni/" + file, "/opt/cni/bin/" + file}
-}
-
-func findTools() (tools, error) {
-	runc, err := exec.LookPath("runc")
-	if err != nil {
-		return tools{}, err
-	}
-	t := tools{runc: runc, resolver: hostResolver()}
-	for _, folder := range cniFolders("") {
-		if _, err := os.Stat(folder + "bridge"); err == nil {
-			t.cniPlugins = folder
-			break
-		}
-	}
-	return t, nil
-}
-
 // upKeeping keeps, repairs, replaces or creates the cluster.
 func (b *blueprint) upKeeping(ctx context.Context, progress io.Writer) (*Cluster, error) {
 	c, s, err := load(b.layout)
@@ -208,75 +89,6 @@ func replaceReason(s state, boot, fingerprint string) string {
 		return "it was made by another version of idlecount"
 	}
 	return ""
-}
-
-// Repair starts what of the cluster does not work, and returns when all of it does. Unlike Up it never replaces the
-// cluster, and needs no checkout.
-func (c *Cluster) Repair(ctx context.Context) error {
-	return c.locked(ctx, func() error { return c.repair(ctx, io.Discard) })
-}
-
-func (c *Cluster) repair(ctx context.Context, progress io.Writer) error {
-	if c.healthy(ctx) == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, repairTimeout)
-	defer cancel()
-	if err := prepareMachine(ctx); err != nil {
-		return err
-	}
-	for _, component := range c.expected() {
-		id, alive := c.alive(component)
-		if alive && c.check(ctx, component) == nil {
-			continue
-		}
-		fmt.Fprintf(progress, "starting %s again\n", component)
-		if err := id.Kill(ctx); err != nil { // it may run and not answer
-			return err
-		}
-		if err := c.start(ctx, component); err != nil {
-			return err
-		}
-	}
-	return c.waitUsable(ctx)
-}
-
-// healthy asks everything at once.
-func (c *Cluster) healthy(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for _, component := range c.expected() {
-		group.Go(func() error {
-			if _, alive := c.alive(component); !alive {
-				return fmt.Errorf("%s does not run", component)
-			}
-			return c.check(ctx, component)
-		})
-	}
-	group.Go(func() error {
-		if !network().InPlace(ctx) {
-			return errors.New("addresses or nat rules are gone")
-		}
-		return nil
-	})
-	group.Go(func() error { return c.nodeReady(ctx) })
-	return group.Wait()
-}
-
-func (c *Cluster) nodeReady(ctx context.Context) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
-	defer cancel()
-	node, err := client.CoreV1().Nodes().Get(ctx, NodeName, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	if problem := nodeProblem(*node); problem != "" {
-		return fmt.Errorf("node %s: %s", NodeName, problem)
-	}
-	return nil
 }
 
 // create makes a new cluster after it has removed what is left of an earlier one.
@@ -361,32 +173,6 @@ func (b *blueprint) startAll(ctx context.Context, c *Cluster) error {
 		return err
 	}
 	return c.waitUsable(ctx)
-}
-
-// waitUsable returns when a pod could be created in the default namespace and would be placed on the real node.
-func (c *Cluster) waitUsable(ctx context.Context) error {
-	client, err := c.client()
-	if err != nil {
-		return err
-	}
-	for {
-		err := c.nodeReady(ctx)
-		if err == nil {
-			// Admission refuses pods until the controller manager has made it.
-			_, err = client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-		}
-		if err == nil {
-			return nil
-		}
-		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-			return fmt.Errorf("the API server refuses the administrator: %w", err)
-		}
-		select {
-		case <-ctx.Done():
-			return c.explain(Kubelet, fmt.Errorf("the node is not ready (%w): %w", context.Cause(ctx), err))
-		case <-time.After(healthInterval):
-		}
-	}
 }
 
 // upKWOK makes the number of KWOK nodes what is wanted.

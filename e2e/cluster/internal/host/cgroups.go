@@ -62,7 +62,7 @@ func (c Cgroup) Create() error {
 	if err != nil {
 		return err
 	}
-	for _, controller := range strings.Fields(string(available)) {
+	for controller := range strings.FieldsSeq(string(available)) {
 		for _, group := range []string{unified, filepath.Join(unified, c.Name)} {
 			err := os.WriteFile(filepath.Join(group, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
 			// A controller that can't be handed down (rdma, misc in some kernels) is only missed if the kubelet says so.
@@ -122,11 +122,8 @@ func killAll(folder string) error {
 		if err != nil || entry.IsDir() || entry.Name() != "cgroup.procs" {
 			return err
 		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return nil // the group went away meanwhile
-		}
-		for _, line := range strings.Fields(string(content)) {
+		content, _ := os.ReadFile(path) // the group may have gone away meanwhile: nothing to kill
+		for line := range strings.FieldsSeq(string(content)) {
 			// 0 stands for a process of another pid namespace. The membership was read a moment ago: the window in
 			// which a pid could come to mean another process is as small as the kernel's own cgroup.kill leaves it in v1.
 			if pid, err := strconv.Atoi(line); err == nil && pid > 1 {
