@@ -54,6 +54,29 @@ func TestThePIDOfPID1(t *testing.T) {
 	p := bootPod(t, map[wire.Role]image{wire.Build: {}})
 	out, _ := p.script(t, wire.Build, "a", "cat /proc/1/comm; echo $PPID; pwd")
 	require.Equal(t, "entrypoint\n1\n/\n", out)
+	out, _ = p.script(t, wire.Build, "b", "\n\nno-such-command; echo $0")
+	require.Contains(t, out, "/idlecount/run/build/script: line 3: no-such-command")
+	require.Contains(t, out, "\n/idlecount/run/build/script\n")
+	_, exit := p.script(t, wire.Build, "c", "rm -r /idlecount/run/build; exit 2")
+	require.Equal(t, 2, exit.Code)
+	out, _ = p.script(t, wire.Build, "d", "echo $0")
+	require.Equal(t, "/proc/self/fd/3\n", out)
+}
+
+// A job may kill all that it can, also the process by which its driver follows it.
+func TestAJobThatKillsEverything(t *testing.T) {
+	p := bootPod(t, map[wire.Role]image{wire.Build: {}})
+	s := p.open(t, wire.Build, "a")
+	s.send(header("a", "echo up; kill -9 -1; exit 6", 0), "echo up; kill -9 -1; exit 6")
+	for {
+		if _, _, err := s.try(); err != nil {
+			break
+		}
+	}
+	s = p.begin(t, wire.Build, "a", "echo up; kill -9 -1; exit 6", 3)
+	require.False(t, s.hello.Started)
+	_, exit := s.rest()
+	require.Equal(t, wire.Exit{Code: 6, Offset: 3}, exit)
 }
 
 // The containers of a pod share the folder of the sockets, maybe a user too, and must not command each other.
@@ -87,7 +110,7 @@ func TestHelper(t *testing.T) {
 		wire.Helper: {files: []string{"usr/bin/gitlab-runner-helper"}},
 	})
 	out, _ := p.script(t, wire.Helper, "a", `umask; gitlab-runner artifacts-downloader 1; command -v gitlab-runner; mkdir /idlecount/x; touch /idlecount/x/f`)
-	require.Equal(t, "0000\n/idlecount/run/tools/gitlab-runner artifacts-downloader 1\n/idlecount/run/tools/gitlab-runner\n", out)
+	require.Equal(t, "0000\n/idlecount/run/helper/bin/gitlab-runner artifacts-downloader 1\n/idlecount/run/helper/bin/gitlab-runner\n", out)
 	out, exit := p.script(t, wire.Build, "b", `umask; echo changed >> /idlecount/x/f && rm -r /idlecount/x; command -v gitlab-runner`)
 	require.Equal(t, "0022\n", out)
 	require.NotZero(t, exit.Code)

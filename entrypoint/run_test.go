@@ -33,7 +33,7 @@ func TestFourMiBInOneLineAndBinaryOutput(t *testing.T) {
 }
 
 func TestAHundredMBOfLog(t *testing.T) {
-	p, _ := claimedPod(t)
+	p, f := claimedPod(t)
 	s := p.begin(t, wire.Build, "a", "yes 'a line of a log, as builds write them' | head -c 100000000", 0)
 	line := []byte("a line of a log, as builds write them\n")
 	want := bytes.Repeat(line, (256<<10)/len(line)+2)
@@ -49,6 +49,11 @@ func TestAHundredMBOfLog(t *testing.T) {
 	}
 	_, exit := s.rest()
 	require.Equal(t, int64(100_000_000), exit.Offset)
+	peak := statusNumber(t, fmt.Sprintf("/proc/%d/status", f.cmd.Process.Pid), "VmHWM")
+	t.Logf("PID 1 had up to %d KiB", peak)
+	if !raced {
+		require.Less(t, peak, 24<<10)
+	}
 }
 
 // A script may not run ahead of its driver by more than the window, and goes on when the driver does.

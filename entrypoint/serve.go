@@ -53,7 +53,11 @@ func serve(runDir string, env []string, stderr io.Writer) (int, error) {
 	if err := files.Make(); err != nil {
 		return 0, err
 	}
-	scriptEnv, err := scriptEnvironment(set.role, runDir, env)
+	own := filepath.Join(runDir, string(set.role))
+	if err := os.Mkdir(own, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return 0, fmt.Errorf("make the folder of this container: %w", err)
+	}
+	scriptEnv, err := scriptEnvironment(set.role, filepath.Join(own, "bin"), env)
 	if err != nil {
 		log.Warn("gitlab-runner will not be found by scripts", "error", err)
 	}
@@ -68,7 +72,7 @@ func serve(runDir string, env []string, stderr io.Writer) (int, error) {
 	defer stop()
 	go procs.Reap()
 
-	runner := script.NewRunner(procs, scriptEnv, log)
+	runner := script.NewRunner(procs, scriptEnv, filepath.Join(own, "script"), log)
 	bothUp := func() bool { _, err := os.Stat(wire.Socket(runDir, other(set.role))); return err == nil }
 	watch := newWatch(set.limits, files, bothUp, log)
 	server := attach.Server{Runner: runner, Log: log, Poked: watch.poke, Claimed: watch.claimed, Present: watch.present}
@@ -130,8 +134,8 @@ func other(role wire.Role) wire.Role {
 }
 
 // scriptEnvironment is that of scripts. In the helper container they find gitlab-runner, under which name GitLab's
-// scripts call what GitLab's helper image has as gitlab-runner-helper.
-func scriptEnvironment(role wire.Role, runDir string, env []string) ([]string, error) {
+// scripts call what GitLab's helper image has as gitlab-runner-helper; the folder is for a link.
+func scriptEnvironment(role wire.Role, folder string, env []string) ([]string, error) {
 	const wanted, present = "gitlab-runner", "gitlab-runner-helper"
 	if role != wire.Helper || script.LookPath(env, wanted) != "" {
 		return script.Environment(env), nil
@@ -140,7 +144,6 @@ func scriptEnvironment(role wire.Role, runDir string, env []string) ([]string, e
 	if target == "" {
 		return script.Environment(env), fmt.Errorf("neither %s nor %s is in this container: caches and artifacts won't work", wanted, present)
 	}
-	folder := filepath.Join(runDir, "tools")
 	if err := os.Mkdir(folder, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return script.Environment(env), err
 	}

@@ -84,8 +84,8 @@ func (r *Run) reasons() (why, dropped Why) {
 	return r.why, r.dropped
 }
 
-// start starts the shell and what follows it.
-func (r *Run) start(procs *process.Table, env []string, text *os.File, log *slog.Logger) error {
+// start starts the shell, which opens its script by that name, and what follows the shell.
+func (r *Run) start(procs *process.Table, env []string, name string, text *os.File, log *slog.Logger) error {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return fmt.Errorf("open the script's standard input: %w", err)
@@ -97,7 +97,7 @@ func (r *Run) start(procs *process.Table, env []string, text *os.File, log *slog
 	}
 	defer end.Close()
 	files := []*os.File{null, end, end, textFd: text}
-	child, err := procs.Start(r.Shell, []string{filepath.Base(r.Shell), textPath}, env, files)
+	child, err := procs.Start(r.Shell, []string{filepath.Base(r.Shell), name}, env, files)
 	if err != nil {
 		pipe.Close()
 		return err

@@ -30,6 +30,7 @@ const (
 type Runner struct {
 	procs *process.Table
 	env   []string
+	name  string // see NewRunner
 	log   *slog.Logger
 
 	starting sync.Mutex // held while one script makes way for the next
@@ -54,9 +55,22 @@ type Attachment struct {
 	Started bool
 }
 
-// NewRunner returns a runner whose scripts get the environment as it is.
-func NewRunner(procs *process.Table, env []string, log *slog.Logger) *Runner {
-	return &Runner{procs: procs, env: env, log: log, known: map[string]past{}}
+// NewRunner returns a runner whose scripts get the environment as it is. The path called name becomes a link to whatever
+// script a shell is given, for the sake of the shell's messages: they begin with the name of the script.
+func NewRunner(procs *process.Table, env []string, name string, log *slog.Logger) *Runner {
+	_ = os.Remove(name)
+	if err := os.Symlink(textPath, name); err != nil {
+		log.Warn("scripts go by another name", "name", textPath, "error", err)
+	}
+	return &Runner{procs: procs, env: env, name: name, log: log, known: map[string]past{}}
+}
+
+// scriptName is the path by which a shell opens its script. The link lies where a job may remove it.
+func (r *Runner) scriptName() string {
+	if target, err := os.Readlink(r.name); err == nil && target == textPath {
+		return r.name
+	}
+	return textPath
 }
 
 // Admit starts the script of a header, or finds its run where the id is known. Another run is ended first. The text, nil
@@ -118,7 +132,7 @@ func (r *Runner) start(header wire.RunHeader, text *os.File) (Attachment, *wire.
 	if r.closed != ByItself {
 		return Attachment{}, &wire.Failure{Message: "no script is started any more: " + r.closed.String()}
 	}
-	if err := run.start(r.procs, r.env, text, r.log); err != nil {
+	if err := run.start(r.procs, r.env, r.scriptName(), text, r.log); err != nil {
 		again := errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOMEM) // the container's limits, which may be free soon
 		return Attachment{}, &wire.Failure{Message: err.Error(), Retry: again}
 	}
