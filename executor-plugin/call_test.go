@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 		"a user who isn't root": {args: []string{"cleanup"}, env: job.Env{"HOME": "/home/ci"}, uid: 1000,
 			want: Call{Stage: "cleanup", Files: []string{"/home/ci/.gitlab-runner/config.toml"}}},
 		"a user without a home": {args: []string{"cleanup"}, uid: 1000, says: "give --config, or set CONFIG_FILE"},
-		"a stage that isn't":    {args: []string{"prepair"}, says: "prepair"},
+		"a stage that isn't":    {args: []string{"warmup"}, says: "warmup"},
 		"run without a script":  {args: []string{"run", "--config", "a"}, says: "accepts 2 arg(s)"},
 		"a flag that isn't":     {args: []string{"config", "--kubekonfig", "x"}, says: "unknown flag: --kubekonfig"},
 		"the version":           {args: []string{"version"}, want: Call{Stage: "version"}},

@@ -34,7 +34,7 @@ func TestAWarmJob(t *testing.T) {
 	result := g.run(t, job)
 	require.Equal(t, runner.Success, result.Status)
 	log := string(result.Log)
-	require.Contains(t, log, "idlecount: claimed pod "+g.namespace+"/"+idle.Name+" on node "+idle.Spec.NodeName+", idle for ")
+	require.Contains(t, log, "idlecount: claimed warm pod "+g.namespace+"/"+idle.Name+" on node "+idle.Spec.NodeName+", idle for ")
 	require.Contains(t, log, "greetings from "+idle.Name)
 	require.Contains(t, log, "a\x00b\xff")
 	require.Contains(t, log, "to stderr")
@@ -53,7 +53,7 @@ func TestARecordedJobRunsInAWarmPod(t *testing.T) {
 	result := g.run(t, recording)
 	require.Equal(t, runner.ScriptFailure, result.FailureReason)
 	require.Equal(t, 7, result.ExitCode)
-	require.Contains(t, string(result.Log), "claimed pod")
+	require.Contains(t, string(result.Log), "claimed warm pod")
 }
 
 func TestAJobWhoseImageIsNotInThePoolSaysSoAndRunsCold(t *testing.T) {
@@ -64,7 +64,7 @@ func TestAJobWhoseImageIsNotInThePoolSaysSoAndRunsCold(t *testing.T) {
 	require.Equal(t, runner.Success, result.Status)
 	log := string(result.Log)
 	require.Contains(t, log, "idlecount: no warm pod: image "+job.Image+" is not among the runner's idle_images; making one")
-	require.Contains(t, log, "idlecount: made pod ")
+	require.Contains(t, log, "idlecount: made cold pod ")
 	require.Contains(t, log, "cold\nentrypoint")
 }
 
@@ -212,7 +212,7 @@ func TestPrepareThatWasKilledFindsItsPodAgain(t *testing.T) {
 	require.True(t, killed)
 	require.Equal(t, runner.Success, result.Status)
 	require.Len(t, g.ofJob(t, job.ID), 1, "a job never holds two")
-	if strings.Count(string(result.Log), "claimed pod") == 0 {
+	if strings.Count(string(result.Log), "claimed warm pod") == 0 {
 		require.Contains(t, string(result.Log), "is the job's already, from an earlier try")
 	}
 }

@@ -48,7 +48,7 @@ func (w want) start(ctx context.Context, pod *corev1.Pod) error {
 	case result.outcome != shaken:
 		return fmt.Errorf("the new pod %s can't be used: %s", nameOf(pod), result.why)
 	}
-	w.say(fmt.Sprintf("made pod %s on node %s; took %s", nameOf(ready), ready.Spec.NodeName, round(time.Since(w.begin))))
+	w.say(fmt.Sprintf("made cold pod %s on node %s; took %s", nameOf(ready), ready.Spec.NodeName, round(time.Since(w.begin))))
 	return nil
 }
 

@@ -102,7 +102,7 @@ func (w want) shake(ctx context.Context, pod *corev1.Pod) (handshakeResult, erro
 	}
 	var claimed wire.ClaimResult
 	if err := json.Unmarshal(answer, &claimed); err != nil {
-		return handshakeResult{unusable, "its entrypoint answers with something else than JSON"}, nil //nolint:nilerr // that is the answer
+		return handshakeResult{unusable, "its entrypoint answers with something else than JSON"}, nil
 	}
 	if claimed.Protocol != wire.Protocol || claimed.Job != id {
 		return handshakeResult{unusable, fmt.Sprintf("its entrypoint speaks protocol %d for job %q", claimed.Protocol, claimed.Job)}, nil

@@ -74,7 +74,7 @@ func (w want) acquire(ctx context.Context) error {
 func (w want) warm(ctx context.Context, got claim.Claimed, tookAPI time.Duration) (miss string, err error) {
 	pod := got.Pod
 	if got.Warming {
-		w.say(fmt.Sprintf("claimed pod %s, which is still starting", nameOf(pod)))
+		w.say(fmt.Sprintf("claimed warm pod %s, which is still starting", nameOf(pod)))
 		pod, err = w.waitReady(ctx, pod)
 		if gone, ok := errors.AsType[*podGoneError](err); ok {
 			return gone.Error(), w.drop(ctx, got.Pod)
@@ -104,7 +104,7 @@ func (w want) warm(ctx context.Context, got claim.Claimed, tookAPI time.Duration
 
 // report is the one line in the job's log that says what the job got.
 func (w want) report(got claim.Claimed, pod *corev1.Pod, tookAPI, tookHandshake time.Duration) {
-	line := fmt.Sprintf("claimed pod %s on node %s", nameOf(pod), pod.Spec.NodeName)
+	line := fmt.Sprintf("claimed warm pod %s on node %s", nameOf(pod), pod.Spec.NodeName)
 	switch {
 	case got.Again:
 		line = fmt.Sprintf("pod %s on node %s is the job's already, from an earlier try", nameOf(pod), pod.Spec.NodeName)
@@ -145,7 +145,7 @@ func (w want) whyNone(ctx context.Context, none *claim.NoneIdleError, miss strin
 	pool := factory.PoolName(w.runner, w.shape)
 	if schedule, err := w.runner.Schedule(); err == nil {
 		now := schedule.At(time.Now())
-		if now.Values.IdleCount == 0 && now.Values.ScaleFactor == 0 {
+		if now.IdleCount == 0 && now.ScaleFactor == 0 {
 			return fmt.Sprintf("pool %s wants no idle pods now (policy %s)", pool, now.Policy)
 		}
 	}

@@ -47,7 +47,7 @@ func StartOf(pod *corev1.Pod) Start {
 		}
 	}
 	if pod.Spec.NodeName != "" {
-		s.add(Finding{Topic: "node", Message: "on node " + pod.Spec.NodeName + ", starting"})
+		s.add(Finding{Topic: "node", Message: "the pod starts on node " + pod.Spec.NodeName})
 	}
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if f, ok := container(pod, status); ok {

@@ -39,40 +39,58 @@ func once(ctx context.Context, call func(ctx context.Context) error) error {
 
 // try makes a call until it succeeds, fails for good, or patience ends.
 func (p Patience) try(ctx context.Context, call func(ctx context.Context) error) error {
-	begin := time.Now()
-	var noticed, away bool
-	var refusedAt time.Time
-	doubt := p.Doubt
+	e := effort{Patience: p, begin: time.Now(), doubt: p.Doubt}
 	for n := 0; ; n++ {
 		err := once(ctx, call)
-		out := time.Since(begin)
-		again := claim.Transient(err)
-		if again {
-			doubt, away, refusedAt = startDoubt, true, time.Time{}
-		} else if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-			if refusedAt.IsZero() {
-				refusedAt = time.Now()
-			}
-			again = time.Since(refusedAt) < doubt
-		}
-		if !again || ctx.Err() != nil {
-			if noticed && err == nil {
-				p.Notice(fmt.Sprintf("the API server answers again after %s", out.Round(time.Second)))
+		out := time.Since(e.begin).Round(time.Second)
+		if ctx.Err() != nil || !e.again(err) {
+			if e.noticed && err == nil {
+				p.Notice(fmt.Sprintf("the API server answers again after %s", out))
 			}
 			return err
 		}
 		if out >= p.Most {
-			return fmt.Errorf("the API server didn't answer for %s: %w", out.Round(time.Second), err)
+			return fmt.Errorf("the API server didn't answer for %s: %w", out, err)
 		}
-		if away && out > noticeAfter && !noticed {
-			noticed = true
-			p.Notice(fmt.Sprintf("the API server doesn't answer, trying again for up to %s: %v", p.Most, err))
-		}
+		e.tell(err)
 		select {
 		case <-time.After(backoff(n)):
 		case <-ctx.Done():
 			return err
 		}
+	}
+}
+
+// effort is one call and its tries so far.
+type effort struct {
+	Patience
+	begin   time.Time
+	refused time.Time // since when all answers were refusals
+	doubt   time.Duration
+	away    bool // the API server could not be reached
+	noticed bool // and that was told
+}
+
+// again says whether a call that ended so is worth another try.
+func (e *effort) again(err error) bool {
+	if claim.Transient(err) {
+		e.away, e.doubt, e.refused = true, startDoubt, time.Time{}
+		return true
+	}
+	if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
+		return false
+	}
+	if e.refused.IsZero() {
+		e.refused = time.Now()
+	}
+	return time.Since(e.refused) < e.doubt
+}
+
+// tell says once that the API server is away.
+func (e *effort) tell(err error) {
+	if e.away && !e.noticed && time.Since(e.begin) > noticeAfter {
+		e.noticed = true
+		e.Notice(fmt.Sprintf("the API server doesn't answer, trying again for up to %s: %v", e.Most, err))
 	}
 }
 

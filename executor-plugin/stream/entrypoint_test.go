@@ -33,7 +33,7 @@ func newContainer(t *testing.T) container {
 		t.Skip("builds the entrypoint")
 	}
 	// The path of a socket is short: t.TempDir's may be too long.
-	dir, err := os.MkdirTemp("", "pid1")
+	dir, err := os.MkdirTemp("", "pid1") //nolint:usetesting // as said
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	c := container{binary: filepath.Join(dir, "entrypoint"), dir: filepath.Join(dir, "shared")}

@@ -99,7 +99,7 @@ func (p *play) followIn(ctx context.Context) (wire.Exit, error) {
 		}
 		here, there := net.Pipe()
 		go func() {
-			defer there.Close()
+			defer func() { _ = there.Close() }()
 			f := &far{Conn: there, lines: bufio.NewReader(there)}
 			line, err := f.lines.ReadBytes('\n')
 			if err != nil || json.Unmarshal(line, &f.header) != nil {

@@ -94,10 +94,7 @@ func (s *session) loop(ctx context.Context, frames <-chan received) (wire.Exit, 
 	defer ack.Stop()
 	ping := time.NewTicker(s.Timing.Ping)
 	defer ping.Stop()
-	var drained <-chan time.Time
-	if s.end != nil && s.end.Gone {
-		drained = time.After(s.Timing.Drain)
-	}
+	drained := s.drained()
 	for {
 		select {
 		case r := <-frames:
@@ -114,23 +111,29 @@ func (s *session) loop(ctx context.Context, frames <-chan received) (wire.Exit, 
 			s.controls.add(wire.Control{}) // what the header promised
 		case grace := <-s.Cancel:
 			s.cancel(grace)
-			if s.live {
-				s.controls.add(wire.Control{Cancel: grace.String()})
-			}
+			s.sendCancel()
 		case <-s.giveUp:
 			return wire.Exit{}, ErrCancelled
 		case end := <-s.Ends:
 			s.ends(end)
-			wait := end.Grace + s.Timing.Drain
-			if end.Gone {
-				wait = s.Timing.Drain
-			}
-			drained = time.After(wait)
+			drained = s.drained()
 		case <-drained:
 			return wire.Exit{}, errors.New(s.end.Reason)
 		case <-ctx.Done():
 			return wire.Exit{}, context.Cause(ctx)
 		}
+	}
+}
+
+// drained is when nothing more can come from a pod that ends; never for one that doesn't.
+func (s *session) drained() <-chan time.Time {
+	switch {
+	case s.end == nil:
+		return nil
+	case s.end.Gone:
+		return time.After(s.Timing.Drain)
+	default:
+		return time.After(s.end.Grace + s.Timing.Drain)
 	}
 }
 
@@ -209,10 +212,15 @@ func (s *session) hello(f frame) error {
 		return errors.New("the container was replaced while the script ran in it")
 	}
 	s.live, s.met = true, true
-	if s.grace != nil {
+	s.sendCancel()
+	return nil
+}
+
+// sendCancel passes a cancel on as soon as there is somebody to hear it.
+func (s *session) sendCancel() {
+	if s.live && s.grace != nil {
 		s.controls.add(wire.Control{Cancel: s.grace.String()})
 	}
-	return nil
 }
 
 func (s *session) output(payload []byte) error {

@@ -268,15 +268,14 @@ func TestAConditionalDeleteNeverHitsAClaimedPod(t *testing.T) {
 		})
 		group.Wait()
 		now, err := g.pods().Get(t.Context(), seen.Name, metav1.GetOptions{})
-		switch {
-		case claimErr == nil:
+		if claimErr == nil {
 			claims++
 			require.Equal(t, seen.UID, got.Pod.UID)
 			require.NoError(t, err, "a claimed pod was deleted")
 			require.Nil(t, now.DeletionTimestamp, "a claimed pod was deleted")
 			require.True(t, apierrors.IsConflict(deleteErr), "the delete lost: %v", deleteErr)
 			require.NoError(t, claim.Delete(t.Context(), g.pods(), now, new(int64(0))))
-		default:
+		} else {
 			deletes++
 			require.ErrorIs(t, claimErr, claim.ErrNoneIdle)
 			require.NoError(t, deleteErr)

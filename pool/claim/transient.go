@@ -22,10 +22,17 @@ func Transient(err error) bool {
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		return status.ErrStatus.Code >= 500 || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err)
 	}
-	// A certificate that doesn't verify today doesn't do so tomorrow.
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return false
-	}
+	return !untrusted(err) && broken(err)
+}
+
+// untrusted is a server whose certificate doesn't verify; it won't do so tomorrow.
+func untrusted(err error) bool {
+	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
+	return ok
+}
+
+// broken is a connection that failed or broke.
+func broken(err error) bool {
 	if request, ok := errors.AsType[*url.Error](err); ok && request.Timeout() {
 		return true
 	}
