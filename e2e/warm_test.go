@@ -1,6 +1,8 @@
 package e2e_test
 
 import (
+	"context"
+	"errors"
 	"syscall"
 	"testing"
 
@@ -18,24 +20,19 @@ func TestAWarmJobTakesAnIdlePodAndThePoolIsRefilled(t *testing.T) {
 	s.startManager()
 	before := uids(s.untilIdle(2))
 
-	job := numbered(runner.Job{Script: []string{"echo hello from $HOSTNAME", "echo running; sleep 1"}})
-	log := watchFor("running")
+	job := numbered(runner.Job{Script: []string{"echo hello from $HOSTNAME", "echo running; while [ ! -e go ]; do sleep 0.1; done"}})
 	var pod corev1.Pod
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		<-log.done
-		pod = s.podOf(job.ID)
-	}()
-	result := s.runner.Run(t.Context(), job, log)
-	<-done
+	result := s.runWhile(job, "\nrunning", func(context.CancelCauseFunc) (err error) {
+		pod, err = s.podOf(job.ID)
+		return errors.Join(err, s.goOn(job.ID))
+	})
 	require.Equal(t, runner.Success, result.Status, "%s", result.Log)
 	require.Contains(t, before, string(pod.UID), "the job ran in a pod that was idle before")
 	require.Equal(t, "warm", pod.Annotations[factory.AnnotationWarmth])
 	require.Empty(t, pod.OwnerReferences, "a claimed pod doesn't go with its pool")
 	require.Equal(t, "false", pod.Annotations[factory.AnnotationSafeToEvict])
 	require.NotNil(t, pod.Spec.ActiveDeadlineSeconds)
-	require.Contains(t, string(result.Output("prepare")), "claimed pod "+s.namespace+"/"+pod.Name)
+	require.Contains(t, string(result.Output("prepare")), "claimed warm pod "+s.namespace+"/"+pod.Name)
 	require.Contains(t, string(result.Output("prepare")), "idle for")
 	require.Contains(t, string(result.Output("build_script")), "hello from "+pod.Name)
 
