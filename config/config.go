@@ -66,6 +66,13 @@ func (r Runner) ShortToken() string {
 	return token[:min(len(token), 9)]
 }
 
+// TokenName is the part of the token that names the runner, with what comes before it, and nothing after: a token with the
+// same short token that is no credential.
+func (r Runner) TokenName() string {
+	kind := len(r.Token) - len(withoutKind(r.Token))
+	return r.Token[:kind+len(r.ShortToken())]
+}
+
 // withoutKind cuts the prefix off a token: "glrt-" or "glrtr-", for runners that were made in GitLab or registered, with the
 // partition that GitLab puts behind the first ("t1_" to "t3_"), or "GR" with seven hexadecimal digits, which is older.
 func withoutKind(token string) string {

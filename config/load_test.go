@@ -199,7 +199,10 @@ func TestShortTokenIsWhatGitLabRunnerMakesOfIt(t *testing.T) {
 		"glrt-":                      "",
 		"":                           "",
 	} {
-		require.Equal(t, want, Runner{Token: token}.ShortToken(), token)
+		r := Runner{Token: token}
+		require.Equal(t, want, r.ShortToken(), token)
+		require.Equal(t, want, Runner{Token: r.TokenName()}.ShortToken(), "what names a token names it alone")
+		require.LessOrEqual(t, len(r.TokenName()), len("GR1348941")+len(want))
 	}
 }
 

@@ -15,6 +15,8 @@ type settings struct {
 	BuildsDirIsShared bool         `json:"builds_dir_is_shared"` // a pod has one job
 	Driver            driverOfJSON `json:"driver"`
 	Shell             string       `json:"shell"`
+	// JobEnv is the environment that the later stages get on top.
+	JobEnv map[string]string `json:"job_env"`
 }
 
 type driverOfJSON struct {
@@ -24,10 +26,15 @@ type driverOfJSON struct {
 
 // configure is the config stage. It asks the cluster nothing.
 func configure(runner config.Runner, out io.Writer) error {
+	frozen, err := freeze(runner)
+	if err != nil {
+		return err
+	}
 	return json.NewEncoder(out).Encode(settings{
 		BuildsDir: runner.BuildsDir,
 		CacheDir:  runner.CacheDir,
 		Driver:    driverOfJSON{Name: "idlecount", Version: version.String()},
 		Shell:     runner.Shell,
+		JobEnv:    map[string]string{runnerVariable: frozen},
 	})
 }

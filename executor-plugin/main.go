@@ -52,7 +52,7 @@ func perform(call Call, env job.Env, std streams) error {
 		_, err := fmt.Fprintln(std.out, version.String())
 		return err
 	}
-	runner, err := findRunner(call.Files, env)
+	runner, err := runnerOf(call, env)
 	if err != nil {
 		return err
 	}

@@ -19,45 +19,62 @@ type target struct {
 	say    func(line string)
 }
 
+// runnerOf is the runner that calls, with the settings that the job began with.
+func runnerOf(call Call, env job.Env) (config.Runner, error) {
+	if call.Stage != stageConfig {
+		if r, ok, err := thaw(env); ok || err != nil {
+			return r, err
+		}
+	}
+	return findRunner(call.Files, env)
+}
+
 // findRunner finds the [[runners]] entry of the runner that calls.
 func findRunner(files []string, env job.Env) (config.Runner, error) {
-	cfg, err := config.Load(files)
-	if err != nil {
-		return config.Runner{}, err
-	}
 	id := env.Job("CI_RUNNER_SHORT_TOKEN")
 	if id == "" {
 		return config.Runner{}, errors.New("CUSTOM_ENV_CI_RUNNER_SHORT_TOKEN is not set: idlecount-executor is started by GitLab Runner's custom executor, once a stage")
 	}
-	var others []string
-	for _, r := range cfg.Runners {
-		if r.ShortToken() != id {
-			others = append(others, r.ShortToken())
-			continue
-		}
-		if !r.HasKubernetes {
-			return config.Runner{}, fmt.Errorf("%s of %s has no [runners.kubernetes] table: it says what the pods of its jobs look like", r, strings.Join(files, ", "))
-		}
-		return r, nil
+	r, err := config.LoadRunner(files, id)
+	if none, ok := errors.AsType[*config.NoRunnerError](err); ok {
+		return config.Runner{}, fmt.Errorf("no [[runners]] entry of %s has the token of the runner that calls, %s (there are: %s); give its config.toml with --config in config_args, prepare_args, run_args and cleanup_args",
+			strings.Join(files, ", "), id, strings.Join(none.Have, ", "))
 	}
-	return config.Runner{}, fmt.Errorf("no [[runners]] entry of %s has the token of the runner that calls, %s (there are: %s); give its config.toml with --config in config_args, prepare_args, run_args and cleanup_args",
-		strings.Join(files, ", "), id, strings.Join(others, ", "))
+	if err != nil {
+		return config.Runner{}, err
+	}
+	if !r.HasKubernetes {
+		return config.Runner{}, fmt.Errorf("%s of %s has no [runners.kubernetes] table: it says what the pods of its jobs look like", r, strings.Join(files, ", "))
+	}
+	return r, nil
 }
 
-// patience is how long a stage waits for an API server that doesn't answer: an upgrade of a control plane takes a minute.
-const patience = 2 * time.Minute
+// How long a stage waits for an API server that doesn't answer: an upgrade of a control plane takes a minute. GitLab Runner
+// tries prepare three times, and a part of a job once.
+const (
+	preparePatience = time.Minute
+	runPatience     = 2 * time.Minute
+	cleanupPatience = time.Minute
+)
 
 // doubt is how long a stage that isn't tried again doubts that it is refused.
 const doubt = 10 * time.Second
+
+func patience(stage string, say func(string)) kube.Patience {
+	switch stage {
+	case stagePrepare:
+		return kube.Patience{Most: preparePatience, Notice: say}
+	case stageRun:
+		return kube.Patience{Most: runPatience, Doubt: doubt, Notice: say}
+	default:
+		return kube.Patience{Most: cleanupPatience, Doubt: doubt, Notice: say}
+	}
+}
 
 func connect(call Call, runner config.Runner, say func(string)) (*kube.Client, error) {
 	cfg, err := kube.Config(call.Access, runner.Kubernetes, "idlecount-executor/"+version.String())
 	if err != nil {
 		return nil, err
 	}
-	p := kube.Patience{Most: patience, Notice: say}
-	if call.Stage != stagePrepare {
-		p.Doubt = doubt // GitLab Runner tries no other stage a second time
-	}
-	return kube.New(cfg, runner.Kubernetes.Namespace, p)
+	return kube.New(cfg, runner.Kubernetes.Namespace, patience(call.Stage, say))
 }

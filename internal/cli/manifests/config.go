@@ -39,7 +39,7 @@ func ManagerConfig(cfg *config.Config, contents [][]byte) ([][]byte, error) {
 					continue
 				}
 				managed[r.Name] = true
-				kept["token"], kept["url"] = nameOnly(r), r.URL
+				kept["token"], kept["url"] = r.TokenName(), r.URL
 			} else if !managed[name] {
 				continue
 			} else {
@@ -54,15 +54,6 @@ func ManagerConfig(cfg *config.Config, contents [][]byte) ([][]byte, error) {
 		files = append(files, b.Bytes())
 	}
 	return files, nil
-}
-
-// nameOnly is the shortest token that names the same runner.
-func nameOnly(r config.Runner) string {
-	short := r.ShortToken()
-	if again := (config.Runner{Token: short}); again.ShortToken() != short {
-		return r.Token[:strings.Index(r.Token, short)+len(short)]
-	}
-	return short
 }
 
 func runnerTables(root map[string]any) []map[string]any {
