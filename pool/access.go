@@ -31,6 +31,7 @@ type access struct {
 	kick           chan struct{} // asks for a check now
 
 	mu      sync.Mutex
+	checked bool
 	missing []grant
 }
 
@@ -53,7 +54,7 @@ func (a *access) watch(ctx context.Context) {
 			a.log.Warn("can't find out which permissions the manager has", "error", err)
 		}
 		var again <-chan time.Time
-		if len(a.Missing()) > 0 {
+		if len(a.Missing()) > 0 || !a.Checked() {
 			again = a.clock.After(recheckAccess)
 		}
 		select {
@@ -84,6 +85,13 @@ func (a *access) Missing() []string {
 	return names
 }
 
+// Checked says whether Missing knows.
+func (a *access) Checked() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.checked
+}
+
 // check asks the API server for each permission, and logs what has changed.
 func (a *access) check(ctx context.Context) error {
 	var missing []grant
@@ -98,7 +106,7 @@ func (a *access) check(ctx context.Context) error {
 	}
 	a.mu.Lock()
 	before := a.missing
-	a.missing = missing
+	a.missing, a.checked = missing, true
 	a.mu.Unlock()
 	a.gauge.Set(float64(len(missing)))
 	if slices.Equal(before, missing) {

@@ -47,8 +47,8 @@ func (w *writer) writeStatus(ctx context.Context, anchor *corev1.ConfigMap, enco
 	}
 	_, err = w.client.CoreV1().ConfigMaps(anchor.Namespace).Patch(ctx, anchor.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	w.metrics.wrote("patch anchor", result(err))
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // the watch will show that it is gone
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
+		return nil // gone, or another one by now (its UID can't be changed); the watch will show that
 	}
 	if err != nil {
 		return fmt.Errorf("write the status into ConfigMap %s/%s: %w", anchor.Namespace, anchor.Name, err)

@@ -22,7 +22,7 @@ import (
 
 const (
 	// burst bounds the creates of one pass: between bursts the worker sees to other pools, and hears of trouble.
-	burst = 64
+	burst = 128
 	// parallel bounds the requests under way at a time.
 	parallel = 32
 	// requestTimeout bounds each of them.
@@ -94,14 +94,15 @@ func (w *writer) deletePod(ctx context.Context, k key, name string, uid types.UI
 	}
 }
 
-// createPods creates n pods, one, then two, then four at a time, so that a refusal is met with few requests rather than
-// many. It stops at the first that is refused, and returns how many were created and that refusal.
-func (w *writer) createPods(ctx context.Context, p *pool, idleTime time.Duration, anchor *corev1.ConfigMap, n int) (int, error) {
-	runner := factory.RunnerLabel(p.runner)
-	owner := factory.Owner{Name: anchor.Name, UID: anchor.UID}
-	created, err := slowStart(n, parallel, func() error {
+// createPods creates n pods, with few requests at a time at first and more with each that succeeds, so that a refusal is
+// met with few requests rather than many. After the first refusal no more are begun. It returns how many pods were created,
+// and that refusal; the window is the namespace's, for quotas and webhooks are.
+func (w *writer) createPods(ctx context.Context, p *pass, n int, window *window) (int, error) {
+	runner, idleTime := factory.RunnerLabel(p.pool.runner), p.policy.IdleTime
+	owner := factory.Owner{Name: p.anchor.Name, UID: p.anchor.UID}
+	created, err := window.run(n, func() error {
 		name := factory.PodName(p.key.name, rand.String(suffixLength))
-		err := w.createPod(ctx, p.key, runner, factory.IdlePod(p.runner, p.shape, name, idleTime, owner))
+		err := w.createPod(ctx, p.key, runner, factory.IdlePod(p.pool.runner, p.pool.shape, name, idleTime, owner))
 		w.metrics.created.WithLabelValues(p.key.name, p.image, result(err)).Inc()
 		return err
 	})
@@ -130,35 +131,6 @@ func (w *writer) createPod(ctx context.Context, k key, runner string, pod *corev
 		w.expect.dropCreate(name)
 	}
 	return err
-}
-
-// slowStart calls fn n times, in rounds of 1, 2, 4 … at most limit calls at once, until a round has failed. It returns how
-// many calls succeeded, and the first error.
-func slowStart(n, limit int, fn func() error) (int, error) {
-	succeeded := 0
-	for round := 1; n > 0; round = min(2*round, limit) {
-		round = min(round, n)
-		errs := make(chan error, round)
-		var calls sync.WaitGroup
-		for range round {
-			calls.Go(func() { errs <- fn() })
-		}
-		calls.Wait()
-		close(errs)
-		var first error
-		for err := range errs {
-			if err == nil {
-				succeeded++
-			} else if first == nil {
-				first = err
-			}
-		}
-		if first != nil {
-			return succeeded, first
-		}
-		n -= round
-	}
-	return succeeded, nil
 }
 
 // result is a label for the outcome of a request: ok, or the API server's reason.

@@ -203,8 +203,8 @@ func TestPodOf(t *testing.T) {
 
 // TestReasonsOfPlanAreThoseOfTheStatus: plan doesn't import status, so nothing else holds them together.
 func TestReasonsOfPlanAreThoseOfTheStatus(t *testing.T) {
-	require.Equal(t, string(status.Limit), plan.ReasonLimit)
-	require.Equal(t, string(status.Slow), plan.ReasonSlow)
+	require.Equal(t, status.Limit, status.Reason(plan.ReasonLimit))
+	require.Equal(t, status.Slow, status.Reason(plan.ReasonSlow))
 	for _, state := range []struct {
 		plan  plan.State
 		phase factory.Phase

@@ -28,8 +28,8 @@ type controller struct {
 	home   *home   // what this manager is: its lease, its runners, the namespaces it has pools in
 	access *access // asked where the API server says "forbidden"
 	memory map[key]*memory
-	// horizons are what LISTs have shown of each namespace at the begin of the term.
-	horizons map[string]*horizons
+	// namespaces are what the worker knows of each namespace in this term.
+	namespaces map[string]*namespaceTerm
 }
 
 // memory is what the worker remembers of a pool in a term. It is only there to be patient, or brief.
@@ -49,6 +49,8 @@ type memory struct {
 const (
 	// anchorFor bounds how long the watch is waited for to show an anchor.
 	anchorFor = time.Minute
+	// lookAnyway bounds the time between two passes over a pool: timers stand still while a machine sleeps.
+	lookAnyway = 5 * time.Minute
 	// takeOverPause is the time that a manager which loses a pool to another one has to notice.
 	takeOverPause = time.Second
 	// firstRetry and maxRetry bound the pauses after passes that failed.
@@ -64,7 +66,7 @@ func newController(o Options, pools map[key]*pool, caches *caches, h *home, a *a
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](firstRetry, maxRetry),
 			workqueue.TypedRateLimitingQueueConfig[key]{Clock: o.Clock},
 		),
-		memory: map[key]*memory{}, horizons: map[string]*horizons{},
+		memory: map[key]*memory{}, namespaces: map[string]*namespaceTerm{},
 	}
 }
 

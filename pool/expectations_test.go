@@ -3,8 +3,8 @@ package pool
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -106,6 +106,7 @@ func TestGatherSeesWritesThatTheWatchHasNotShown(t *testing.T) {
 		seen("z", "other", factory.StateIdle, func(p *corev1.Pod) { p.DeletionTimestamp = new(at(1)) }),
 	)
 	s := gather(n, e, k, "runner", p)
+	require.Len(t, s.have.Pods, 5, "a pod that is expected and shown counts once")
 	states := map[string]plan.State{}
 	for _, pod := range s.have.Pods {
 		states[pod.Name] = pod.State
@@ -127,44 +128,74 @@ func TestGatherSeesWritesThatTheWatchHasNotShown(t *testing.T) {
 	require.Equal(t, plan.Others{}, gather(n, e, k, "runner", p).have.Others, "without a limit nobody looks at other pools")
 }
 
-func TestSlowStart(t *testing.T) {
-	for n, rounds := range map[int][]int{1: {1}, 2: {1, 1}, 7: {1, 2, 4}, 10: {1, 2, 4, 3}, 100: {1, 2, 4, 8, 16, 16, 16, 16, 16, 5}} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			var calls, under, most atomic.Int32
-			done, err := slowStart(n, 16, func() error {
-				most.Store(max(most.Load(), under.Add(1)))
-				calls.Add(1)
-				under.Add(-1)
-				return nil
+func TestTheWindowGrowsWithSuccessAndClosesWithARefusal(t *testing.T) {
+	// Calls end only when the test says so: it sees how many are under way.
+	run := func(w *window, n int) (begun chan chan error, done chan string) {
+		begun, done = make(chan chan error), make(chan string, 1)
+		go func() {
+			succeeded, err := w.run(n, func() error {
+				end := make(chan error)
+				begun <- end
+				return <-end
 			})
-			require.NoError(t, err)
-			require.Equal(t, n, done)
-			require.EqualValues(t, n, calls.Load())
-			require.LessOrEqual(t, int(most.Load()), 16)
-			sum := 0
-			for _, round := range rounds {
-				sum += round
-			}
-			require.Equal(t, n, sum)
-		})
+			done <- fmt.Sprintf("%d %v", succeeded, err)
+		}()
+		return begun, done
 	}
-	t.Run("a refusal ends it after its round", func(t *testing.T) {
-		var calls atomic.Int32
-		done, err := slowStart(100, 16, func() error {
-			if calls.Add(1) > 5 {
-				return errors.New("quota")
-			}
-			return nil
+	take := func(begun chan chan error, n int) (calls []chan error) {
+		for range n {
+			calls = append(calls, <-begun)
+		}
+		return calls
+	}
+	end := func(calls []chan error, err error) {
+		for _, call := range calls {
+			call <- err
+		}
+	}
+	w := &window{}
+	begun, done := run(w, 20)
+	calls := take(begun, 1)
+	for _, n := range []int{2, 4, 8} {
+		end(calls, nil)
+		calls = take(begun, n)
+	}
+	require.Equal(t, 8, w.size)
+	end(calls, nil)
+	end(take(begun, 5), nil)
+	require.Equal(t, "20 <nil>", <-done)
+
+	t.Run("the next run goes on with it", func(t *testing.T) {
+		begun, done := run(w, 15)
+		end(take(begun, 15), nil)
+		require.Equal(t, "15 <nil>", <-done)
+	})
+	t.Run("it has an end", func(t *testing.T) {
+		w := &window{size: parallel}
+		begun, done := run(w, parallel+3)
+		end(take(begun, parallel), nil)
+		end(take(begun, 3), nil)
+		require.Equal(t, fmt.Sprint(parallel+3)+" <nil>", <-done)
+		require.Equal(t, parallel, w.size)
+	})
+	t.Run("after a refusal no call is begun, those under way are waited for, and it starts anew", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := &window{size: 4}
+			begun, done := run(w, 100)
+			calls := take(begun, 4)
+			end(calls[:1], errors.New("quota"))
+			synctest.Wait()
+			end(calls[1:3], nil)
+			end(calls[3:], errors.New("another"))
+			require.Equal(t, "2 quota", <-done)
+			require.Equal(t, 1, w.size)
 		})
-		require.ErrorContains(t, err, "quota")
-		require.Equal(t, 5, done)
-		require.EqualValues(t, 7, calls.Load(), "rounds of 1, 2 and 4")
 	})
 	t.Run("nothing but refusals costs one call", func(t *testing.T) {
-		var calls atomic.Int32
-		_, err := slowStart(100, 16, func() error { calls.Add(1); return errors.New("quota") })
-		require.Error(t, err)
-		require.EqualValues(t, 1, calls.Load())
+		w := &window{}
+		begun, done := run(w, 100)
+		end(take(begun, 1), errors.New("quota"))
+		require.Equal(t, "0 quota", <-done)
 	})
 }
 

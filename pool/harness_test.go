@@ -158,7 +158,7 @@ func (m *manager) stop() {
 }
 
 // metric is the sum of a metric over the series that have all of the labels.
-func (m *manager) metric(name string, labels ...string) float64 {
+func (m *manager) metric(name string, labels ...string) int {
 	families, err := m.registry.Gather()
 	require.NoError(m.t, err)
 	sum := 0.0
@@ -180,7 +180,7 @@ func (m *manager) metric(name string, labels ...string) float64 {
 			sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
 		}
 	}
-	return sum
+	return int(sum)
 }
 
 // logs are a manager's log, which tests wait on.

@@ -68,7 +68,7 @@ func atLeast(version, other string) bool {
 
 // upToDate says whether the cache of a namespace has reached the state that the namespace had at the begin of the term.
 func (c *controller) upToDate(ctx context.Context, namespace string, n *namespaceCache) (bool, error) {
-	h, begun := c.horizons[namespace]
+	h, begun := c.namespaces[namespace]
 	if !begun {
 		pods, err := c.list(ctx, namespace, "pods")
 		if err != nil {
@@ -78,8 +78,8 @@ func (c *controller) upToDate(ctx context.Context, namespace string, n *namespac
 		if err != nil {
 			return false, err
 		}
-		h = &horizons{pods: pods, anchors: anchors}
-		c.horizons[namespace] = h
+		h = &namespaceTerm{pods: pods, anchors: anchors}
+		c.namespaces[namespace] = h
 	}
 	now := c.clock.Now()
 	if h.pods != nil && h.pods.reached(n.pods, now) {
@@ -91,8 +91,11 @@ func (c *controller) upToDate(ctx context.Context, namespace string, n *namespac
 	return h.pods == nil && h.anchors == nil, nil
 }
 
-// horizons are those of a namespace; nil once they were reached.
-type horizons struct{ pods, anchors *horizon }
+// namespaceTerm is what the worker knows of a namespace in a term.
+type namespaceTerm struct {
+	pods, anchors *horizon // nil once they were reached
+	window        window
+}
 
 // list sees the versions of what the caches of a namespace should show, straight from the API server.
 func (c *controller) list(ctx context.Context, namespace, resource string) (*horizon, error) {

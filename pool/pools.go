@@ -26,6 +26,8 @@ type pool struct {
 	schedule cron.Schedule
 	// templates remembers the template hash for each idle time, since computing one builds a whole pod.
 	templates map[time.Duration]string
+	// change is when the policy changes next, as it was found at asked; see nextChange.
+	change, asked time.Time
 }
 
 // poolsOf finds the pools of a configuration: one for each image of each runner that may ever want an idle pod.
@@ -93,4 +95,15 @@ func (p *pool) template(idleTime time.Duration) string {
 		p.templates[idleTime] = hash
 	}
 	return hash
+}
+
+// nextChange is when another policy comes into force after now; zero = never. The answer stays right until that time, and
+// to find out that there is none takes long, so it is remembered, a day at most.
+func (p *pool) nextChange(now time.Time) time.Time {
+	passed := !p.change.IsZero() && !now.Before(p.change)
+	if p.asked.IsZero() || passed || now.Before(p.asked) || now.Sub(p.asked) > 24*time.Hour {
+		p.change, _ = p.schedule.NextChange(now)
+		p.asked = now
+	}
+	return p.change
 }

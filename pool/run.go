@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -39,7 +40,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	if err := reach(ctx, o.Client); err != nil {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // told to stop before the API server has answered
+			return nil // told to stop before the API server has answered
 		}
 		return err
 	}
@@ -114,17 +115,20 @@ func lead(held, stop context.Context, o Options, c *controller) {
 func reach(ctx context.Context, client kubernetes.Interface) error {
 	ctx, cancel := context.WithTimeout(ctx, reachWithin)
 	defer cancel()
+	var why error
 	for {
 		err := client.Discovery().RESTClient().Get().AbsPath("/version").Do(ctx).Error()
 		switch {
-		case err == nil:
+		case err == nil, apierrors.IsForbidden(err): // some clusters show their version to nobody
 			return nil
 		case apierrors.IsUnauthorized(err):
 			return fmt.Errorf("the Kubernetes API doesn't know this manager: %w; check the credentials in the kubeconfig", err)
+		case why == nil || !errors.Is(err, context.DeadlineExceeded): // the end of our own patience says nothing of the cause
+			why = err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the Kubernetes API can't be reached: %w; check the server in the kubeconfig, and that it runs", err)
+			return fmt.Errorf("the Kubernetes API can't be reached: %w; check the server in the kubeconfig, and that it runs", why)
 		case <-time.After(time.Second):
 		}
 	}
@@ -133,6 +137,9 @@ func reach(ctx context.Context, client kubernetes.Interface) error {
 // unready are the reasons why this manager can't do its work.
 func unready(leads bool, lock *noisyLock, a *access, c *caches, namespaces []string) []string {
 	var reasons []string
+	if !a.Checked() {
+		reasons = append(reasons, "the manager's permissions have not been checked yet")
+	}
 	for _, missing := range a.Missing() {
 		reasons = append(reasons, "missing permission: "+missing)
 	}

@@ -14,8 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/pool"
 	"idlecount.dev/idlecount/pool/status"
 )
 
@@ -26,9 +28,9 @@ func TestAPoolIsFilledAndRefilled(t *testing.T) {
 	m := g.manage(c)
 	idle := g.view.awaitPods(t, 3, factory.Idle)
 
-	pool := ""
-	for name, s := range g.view.statuses() {
-		pool = name
+	name := ""
+	for found, s := range g.view.statuses() {
+		name = found
 		require.Equal(t, "ci", s.Runner)
 		require.Equal(t, "job:1", s.Image)
 		require.Equal(t, "default", s.Policy)
@@ -37,10 +39,10 @@ func TestAPoolIsFilledAndRefilled(t *testing.T) {
 		require.Equal(t, g.namespace+"/idlecount", s.Lease)
 		require.Nil(t, s.Shortfall)
 	}
-	anchor, err := g.client.CoreV1().ConfigMaps(g.namespace).Get(t.Context(), pool, metav1.GetOptions{})
+	anchor, err := g.client.CoreV1().ConfigMaps(g.namespace).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	for _, pod := range idle {
-		require.Equal(t, pool, pod.Labels[factory.LabelPool])
+		require.Equal(t, name, pod.Labels[factory.LabelPool])
 		require.Len(t, pod.OwnerReferences, 1)
 		require.Equal(t, anchor.UID, pod.OwnerReferences[0].UID)
 	}
@@ -54,8 +56,8 @@ func TestAPoolIsFilledAndRefilled(t *testing.T) {
 	g.view.await(t, "the claimed pod is gone", func() bool { return len(g.view.all()) == 3 })
 	g.view.awaitPods(t, 3, factory.Idle)
 	await(t, "the metrics count it", func() bool {
-		return m.metric("idlecount_claims_total", "result", "warm", "pool", pool, "image", "job:1") == 1 &&
-			m.metric("idlecount_pods", "state", "idle", "pool", pool) == 3 && m.metric("idlecount_pods_wanted") == 3 &&
+		return m.metric("idlecount_claims_total", "result", "warm", "pool", name, "image", "job:1") == 1 &&
+			m.metric("idlecount_pods", "state", "idle", "pool", name) == 3 && m.metric("idlecount_pods_wanted") == 3 &&
 			m.metric("idlecount_pod_ready_seconds") == 4 && m.metric("idlecount_pods_created_total", "result", "ok") == 4 &&
 			m.metric("idlecount_leader") == 1 && m.metric("idlecount_pods_deleted_total") == 0
 	})
@@ -115,9 +117,9 @@ func TestOfTwoManagersOneLeads(t *testing.T) {
 	before := uids(g.view.awaitPods(t, 3, factory.Idle))
 	second := g.manage(c)
 	second.log.await(t, "another manager leads")
-	require.EqualValues(t, 1, first.metric("idlecount_leader"))
+	require.Equal(t, 1, first.metric("idlecount_leader"))
 	require.Zero(t, second.metric("idlecount_leader"))
-	require.Equal(t, http.StatusOK, second.get("/readyz").code, "a manager that stands by is ready")
+	await(t, "a manager that stands by is ready", func() bool { return second.get("/readyz").code == http.StatusOK })
 
 	first.stop()
 	await(t, "the second one leads", func() bool { return second.metric("idlecount_pods", "state", "idle") == 3 })
@@ -165,7 +167,7 @@ func TestALaggingWatchMakesNoPodTooMany(t *testing.T) {
 	await(t, "the manager has seen all", func() bool {
 		return m.metric("idlecount_pods", "state", "idle") == 20 && m.metric("idlecount_pods", "state", "claimed") == 15
 	})
-	require.EqualValues(t, 35, m.metric("idlecount_pods_created_total", "result", "ok"))
+	require.Equal(t, 35, m.metric("idlecount_pods_created_total", "result", "ok"))
 	require.Zero(t, m.metric("idlecount_pods_deleted_total"))
 }
 
@@ -173,11 +175,26 @@ func TestALimitHoldsAcrossPoolsWithALaggingWatch(t *testing.T) {
 	t.Parallel()
 	g := newGround(t).needsKWOK()
 	g.neverMoreThan(7)
-	m := g.manage(g.configLimited(7, "idle_count = 5", `idle_images = ["job:1", "job:2"]`, kwok), lagging(500*time.Millisecond))
+	c := g.configLimited(7, "idle_count = 5", `idle_images = ["job:1", "job:2"]`, kwok)
+	m := g.manage(c, lagging(500*time.Millisecond))
 	g.view.awaitPods(t, 7, factory.Idle)
 	short := g.view.awaitShortfall(t, status.Limit)
 	require.Contains(t, short.Message, "limit is 7")
-	require.EqualValues(t, 7, m.metric("idlecount_pods_created_total", "result", "ok"))
+	await(t, "the manager has seen all", func() bool { return m.metric("idlecount_pods", "state", "idle") == 7 })
+	require.Equal(t, 7, m.metric("idlecount_pods_created_total", "result", "ok"))
+
+	// A job of an image that no pool has is the runner's too.
+	shape, err := factory.ShapeOf(c.Runners[0], factory.Job{Image: "job:3"})
+	require.NoError(t, err)
+	cold, err := g.client.CoreV1().Pods(g.namespace).Create(t.Context(),
+		factory.JobPod(c.Runners[0], shape, "cold", factory.JobMeta{ID: "1", ClaimedAt: time.Now()}), metav1.CreateOptions{})
+	require.NoError(t, err)
+	g.view.awaitPods(t, 6, factory.Idle)
+	await(t, "the metrics say why", func() bool { return m.metric("idlecount_pods_deleted_total", "reason", "limit") == 1 })
+	require.Equal(t, 1, m.metric("idlecount_claims_total", "result", "cold", "pool", "none"))
+	g.delete(cold)
+	g.view.awaitPods(t, 7, factory.Idle)
+	require.Equal(t, 1, m.metric("idlecount_pods_deleted_total"))
 }
 
 func TestANewLeaderDoesNotRepeatWhatTheLastOneDid(t *testing.T) {
@@ -223,7 +240,7 @@ func TestADeleteMissesAPodThatWasClaimedInBetween(t *testing.T) {
 	}}))
 	g.view.await(t, "both were claimed", func() bool { return len(g.view.in(factory.Claimed)) == 2 })
 	await(t, "the manager has seen it", func() bool { return m.metric("idlecount_pods", "state", "claimed") == 2 })
-	require.EqualValues(t, 2, m.metric("idlecount_api_writes_total", "operation", "delete pod", "result", "Conflict"))
+	require.Equal(t, 2, m.metric("idlecount_api_writes_total", "operation", "delete pod", "result", "Conflict"))
 	require.Zero(t, m.metric("idlecount_pods_deleted_total"))
 	require.Zero(t, m.metric("idlecount_reconcile_errors_total"), "a conflict is no error")
 	require.Len(t, g.view.in(factory.Claimed), 2)
@@ -324,4 +341,43 @@ func TestADeletedAnchorIsMadeAnew(t *testing.T) {
 		return len(idle) == 2 && len(g.view.statuses()) == 1
 	})
 	require.Contains(t, g.view.in(factory.Claimed), claimed.Name)
+}
+
+// TestALeaderThatIsCutOffIsReplaced cuts a leader off in the middle of filling a pool, as a broken network would, and lets
+// it back in later.
+func TestALeaderThatIsCutOffIsReplaced(t *testing.T) {
+	t.Parallel()
+	g := newGround(t).needsKWOK()
+	c := g.config("idle_count = 40", kwok)
+	g.neverMoreThan(40)
+	quick := func(o *pool.Options, _ *rest.Config) {
+		o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = 3*time.Second, 2*time.Second, 200*time.Millisecond
+	}
+	var cut atomic.Bool
+	var creates atomic.Int32
+	first := g.manage(c, quick, through(&transport{before: func(req *http.Request) error {
+		if req.Method == http.MethodPost && strings.HasSuffix(req.URL.Path, "/pods") && creates.Add(1) == 20 {
+			cut.Store(true)
+		}
+		if cut.Load() {
+			return errors.New("no route to host")
+		}
+		return nil
+	}}))
+	await(t, "the first one is cut off", cut.Load)
+	second := g.manage(c, quick)
+	g.view.awaitPods(t, 40, factory.Idle)
+	require.Equal(t, 1, second.metric("idlecount_leader"))
+	await(t, "the first one has noticed", func() bool { return first.metric("idlecount_leader") == 0 })
+	require.Equal(t, 40, first.metric("idlecount_pods_created_total", "result", "ok")+second.metric("idlecount_pods_created_total", "result", "ok"))
+
+	cut.Store(false)
+	first.log.await(t, "another manager leads")
+	g.claim(c, "1")
+	g.view.await(t, "the pool is refilled", func() bool {
+		return len(g.view.in(factory.Idle)) == 40 && len(g.view.in(factory.Claimed)) == 1
+	})
+	second.stop()
+	await(t, "the first one leads again", func() bool { return first.metric("idlecount_pods", "state", "idle") == 40 })
+	require.Zero(t, first.metric("idlecount_pods_deleted_total")+second.metric("idlecount_pods_deleted_total"))
 }

@@ -73,7 +73,7 @@ func (p *pass) status(r plan.Result, short *plan.Shortfall, before status.Status
 			Runner: p.pool.runner.Name, Image: p.image, Shape: p.pool.shape.Hash(), Template: p.pool.template(p.policy.IdleTime),
 			Policy: p.policy.Policy, Want: r.Wanted, IdleTime: p.policy.IdleTime.String(), Lease: p.lease,
 		}
-		if change, ok := p.pool.schedule.NextChange(p.now); ok {
+		if change := p.pool.nextChange(p.now); !change.IsZero() {
 			s.NextChange = new(change.UTC())
 		}
 	}
@@ -106,7 +106,7 @@ func (c *controller) announce(p *pass, before, after status.Status) {
 	case before.Policy == after.Policy || before.Policy == "":
 	case after.Policy == policyRemoved:
 		c.events.Event(p.anchor, corev1.EventTypeNormal, eventRemoved, "the pool has left the configuration: its idle pods go, claimed ones stay until their jobs end")
-		log.Info("pool has left the configuration", "claimed", "stay")
+		log.Info("pool has left the configuration")
 	default:
 		text := fmt.Sprintf("policy %s is in force: %d idle pods, idle time %s", after.Policy, after.Want, after.IdleTime)
 		c.events.Event(p.anchor, corev1.EventTypeNormal, eventPolicyChanged, text)

@@ -64,6 +64,7 @@ func (c *controller) sync(ctx context.Context, k key) error {
 		c.metrics.show(k.name, p.image, r, short)
 	}
 	if err != nil {
+		c.access.recheck() // if that is why; the error says so too
 		return fmt.Errorf("delete pods: %w", err)
 	}
 	if err := c.settle(ctx, p, r, short); err != nil {
@@ -215,7 +216,7 @@ func withHistory(have plan.Have, h plan.History) plan.Have {
 
 // create makes pods; a refusal is kept for the next passes.
 func (c *controller) create(ctx context.Context, p *pass, n int) {
-	created, err := c.createPods(ctx, p.pool, p.policy.IdleTime, p.anchor, n)
+	created, err := c.createPods(ctx, p, n, &c.namespaces[p.key.namespace].window)
 	if created > 0 || err == nil {
 		if was := p.memory.refused.shortfall; was != nil && was.Reason == string(status.Access) {
 			c.access.recheck()
@@ -262,15 +263,11 @@ func (c *controller) lookAgain(p *pass, s snapshot, r plan.Result) {
 	if r.Again {
 		c.queue.Add(p.key)
 	}
-	next := earliest(r.RequeueAt, s.expires)
+	next := earliest(p.now.Add(lookAnyway), earliest(r.RequeueAt, s.expires))
 	if p.pool != nil {
-		if change, ok := p.pool.schedule.NextChange(p.now); ok {
-			next = earliest(next, change)
-		}
+		next = earliest(next, p.pool.nextChange(p.now))
 	}
-	if !next.IsZero() {
-		c.queue.AddAfter(p.key, next.Sub(c.clock.Now()))
-	}
+	c.queue.AddAfter(p.key, next.Sub(c.clock.Now()))
 }
 
 // earliest is the earlier of two times that may be zero, which is never.

@@ -43,7 +43,17 @@ func TestAQuotaIsNamedAndFillingResumesWhenItGrows(t *testing.T) {
 	g.view.awaitPods(t, 4, factory.Idle)
 	g.view.awaitNoShortfall(t)
 	g.awaitEvent("Recovered", "Quota is over")
-	require.Less(t, m.metric("idlecount_pods_created_total", "result", "Forbidden"), 12.0, "refusals were met with pauses")
+	require.Less(t, m.metric("idlecount_pods_created_total", "result", "Forbidden"), 12, "refusals were met with pauses")
+
+	writes := m.metric("idlecount_api_writes_total", "operation", "patch anchor")
+	for _, pod := range g.view.in(factory.Idle) {
+		g.delete(pod)
+		break
+	}
+	await(t, "the pod is replaced", func() bool {
+		return m.metric("idlecount_pods_created_total", "result", "ok") == 5 && m.metric("idlecount_pods", "state", "idle") == 4
+	})
+	require.Equal(t, writes, m.metric("idlecount_api_writes_total", "operation", "patch anchor"), "an old refusal isn't brought up again")
 }
 
 // awaitQuota waits until the quota controller has seen a quota, before which nothing is admitted.
@@ -124,7 +134,7 @@ func TestTheRulesAreAllThatAManagerNeeds(t *testing.T) {
 	g.view.await(t, "the claimed pod is replaced", func() bool {
 		return len(g.view.in(factory.Idle)) == 2 && len(g.view.in(factory.Claimed)) == 1
 	})
-	require.Equal(t, http.StatusOK, m.get("/readyz").code, m.get("/readyz").body)
+	await(t, "the manager is ready", func() bool { return m.get("/readyz").code == http.StatusOK })
 	require.Equal(t, http.StatusOK, m.get("/healthz").code)
 	require.Contains(t, m.get("/metrics").body, "idlecount_permissions_missing 0")
 	m.stop()
@@ -145,11 +155,12 @@ func TestAMissingPermissionIsNamed(t *testing.T) {
 			g := newGround(t)
 			m := g.manage(g.config("idle_count = 2", nowhere), g.as(without(c.verb, c.resource)))
 			what := c.verb + " " + c.resource + " in namespace " + g.namespace
+			m.log.await(t, "the manager needs permissions that it doesn't have")
 			m.log.await(t, what)
 			ready := m.get("/readyz")
 			require.Equal(t, http.StatusServiceUnavailable, ready.code)
 			require.Contains(t, ready.body, "missing permission: "+what)
-			require.EqualValues(t, 1, m.metric("idlecount_permissions_missing"))
+			require.Equal(t, 1, m.metric("idlecount_permissions_missing"))
 			if c.verb == "create" && c.resource == "pods" {
 				short := g.view.awaitShortfall(t, status.Access)
 				require.Contains(t, short.Message, "needs to "+what)
@@ -218,7 +229,7 @@ func TestAnImageThatCantBePulledLeavesOneProbe(t *testing.T) {
 	require.Equal(t, "job:1: not found", short.Message)
 	g.view.await(t, "one pod is left", func() bool { return len(g.view.all()) == 1 })
 	await(t, "the metric says why", func() bool { return m.metric("idlecount_pods_deleted_total", "reason", "blocked") == 2 })
-	require.EqualValues(t, 3, m.metric("idlecount_pods_created_total"))
+	require.Equal(t, 3, m.metric("idlecount_pods_created_total"))
 
 	for _, probe := range g.view.all() {
 		g.kubelet(probe, ready)
@@ -274,7 +285,7 @@ func TestAPodThatFailsIsRemovedAndItsWordsAreKept(t *testing.T) {
 		g.kubelet(pod, ready)
 	}
 	g.view.awaitNoShortfall(t)
-	require.EqualValues(t, 1, m.metric("idlecount_pods_deleted_total", "reason", "failed"))
+	require.Equal(t, 1, m.metric("idlecount_pods_deleted_total", "reason", "failed"))
 }
 
 func TestExpiredPodsAreReplaced(t *testing.T) {
@@ -399,7 +410,7 @@ func TestAPausedPoolIsLeftAsItIs(t *testing.T) {
 	}
 	g.view.await(t, "the pods are gone", func() bool { return len(g.view.all()) == 0 })
 	await(t, "the manager has seen it", func() bool { return m.metric("idlecount_pods", "state", "idle") == 0 })
-	require.EqualValues(t, 2, m.metric("idlecount_pods_created_total"))
+	require.Equal(t, 2, m.metric("idlecount_pods_created_total"))
 	pause("null")
 	g.view.awaitPods(t, 2, factory.Idle)
 }

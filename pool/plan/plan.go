@@ -148,7 +148,7 @@ func (p *pass) target() int {
 	if p.want.Removed {
 		return 0
 	}
-	// A little less than the product, which 10 × 1.1 misses by a hair upwards.
+	// A little less than the product, which for 100 × 1.1 is a hair above 110.
 	factor := int(math.Ceil(float64(p.counts.Claimed)*p.want.ScaleFactor - 1e-9))
 	if p.want.ScaleFactorLimit > 0 {
 		factor = min(factor, p.want.ScaleFactorLimit)

@@ -119,9 +119,9 @@ func TestPlan(t *testing.T) {
 			want: wants(6, func(w *plan.Want) { w.ScaleFactor, w.ScaleFactorLimit = 2, 4 }),
 			have: plan.Have{Pods: []plan.Pod{claimed("a")}}, wanted: 6, create: 6,
 		},
-		"10 claimed × 1.1 are 11, not 12": {
-			want: wants(0, func(w *plan.Want) { w.ScaleFactor = 1.1 }),
-			have: plan.Have{Pods: many(10, func(n string, _ time.Duration, _ ...func(*plan.Pod)) plan.Pod { return claimed(n) }, 0)}, wanted: 11, create: 11,
+		"100 claimed × 1.1 are 110, not 111": {
+			want: wants(0, func(w *plan.Want) { w.ScaleFactor, w.Burst = 1.1, 200 }),
+			have: plan.Have{Pods: many(100, func(n string, _ time.Duration, _ ...func(*plan.Pod)) plan.Pod { return claimed(n) }, 0)}, wanted: 110, create: 110,
 		},
 		"the limit bounds creates": {
 			want: wants(5, func(w *plan.Want) { w.Limit = 4 }),
@@ -143,6 +143,10 @@ func TestPlan(t *testing.T) {
 		"surplus that isn't ready goes at once": {
 			want: wants(1), have: plan.Have{Pods: []plan.Pod{idle("a", time.Minute), warming("b", time.Second)}},
 			deletes: deletes{"b": plan.DeleteSurplus},
+		},
+		"of surplus that isn't ready those without a node go first, then the youngest": {
+			want: wants(1), have: plan.Have{Pods: []plan.Pod{warming("a", 3*time.Second), warming("b", time.Second), warming("c", 2*time.Second), warming("d", 9*time.Second, trouble(plan.Waits, "Unschedulable"))}},
+			deletes: deletes{"b": plan.DeleteSurplus, "c": plan.DeleteSurplus, "d": plan.DeleteSurplus},
 		},
 		"surplus that is idle stays for the idle time": {
 			want: wants(1), have: plan.Have{Pods: []plan.Pod{idle("a", time.Minute), idle("b", 20*time.Minute)}},
@@ -205,6 +209,10 @@ func TestPlan(t *testing.T) {
 			want:   wants(4),
 			have:   plan.Have{Pods: []plan.Pod{warming("a", time.Hour, trouble(plan.Waits, "Unschedulable")), warming("b", time.Minute, trouble(plan.Waits, "Unschedulable"))}},
 			create: 2, shortfall: "Unschedulable",
+		},
+		"a pool that has what it wants is not short, whatever else is wrong": {
+			want: wants(1), have: plan.Have{Pods: []plan.Pod{idle("a", time.Minute), ended("b", plan.Failed, time.Second, trouble(plan.Over, "Crash"))}},
+			deletes: deletes{"b": plan.DeleteFailed},
 		},
 		"a slow start is named and held": {
 			want: wants(1), have: plan.Have{Pods: []plan.Pod{warming("a", 6*time.Minute)}}, shortfall: plan.ReasonSlow,
