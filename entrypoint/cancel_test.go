@@ -18,15 +18,16 @@ func TestCancelEndsAllProcesses(t *testing.T) {
 	file := func(name string) string { return filepath.Join(p.dir, name) }
 	// In the script's group, deaf to TERM; in a session of its own; an orphan in a session of its own, deaf.
 	script := fmt.Sprintf(`
-(trap '' TERM; echo $BASHPID > %[1]s; while :; do sleep 1000; done) &
-setsid sh -c 'echo $$ > %[2]s; while :; do sleep 1000; done' &
-(setsid sh -c 'trap "" TERM; echo $$ > %[3]s; while :; do sleep 1000; done' &)
+(trap '' TERM; echo $BASHPID > %[1]s; while :; do sleep 60; done) &
+setsid sh -c 'trap "echo its last words; exit" TERM; echo $$ > %[2]s; while :; do sleep 0.01; done' &
+(setsid sh -c 'trap "" TERM; echo $$ > %[3]s; while :; do sleep 60; done' &)
 while ! [ -s %[1]s ] || ! [ -s %[2]s ] || ! [ -s %[3]s ]; do sleep 0.01; done
-echo up; sleep 1000`, file("deaf"), file("session"), file("orphan"))
+echo up; sleep 60`, file("deaf"), file("session"), file("orphan"))
 	s := p.begin(t, wire.Build, "a", script, 0)
 	s.until("up\n")
 	s.control(wire.Control{Cancel: "300ms"})
-	_, exit := s.rest()
+	last, exit := s.rest()
+	require.Contains(t, last, "its last words\n", "TERM reaches every session")
 	require.Equal(t, 143, exit.Code)
 	require.True(t, exit.Cancelled)
 	for _, name := range []string{"deaf", "session", "orphan"} {
@@ -39,7 +40,7 @@ echo up; sleep 1000`, file("deaf"), file("session"), file("orphan"))
 
 func TestACancelledScriptMayCleanUp(t *testing.T) {
 	p, _ := claimedPod(t)
-	s := p.begin(t, wire.Build, "a", "trap 'echo cleaning; sleep 0.1; echo cleaned; exit 1' TERM\necho up\nsleep 1000 & wait", 0)
+	s := p.begin(t, wire.Build, "a", "trap 'echo cleaning; sleep 0.1; echo cleaned; exit 1' TERM\necho up\nsleep 60 & wait", 0)
 	s.until("up\n")
 	s.control(wire.Control{Cancel: "20s"})
 	out, exit := s.rest()
@@ -50,7 +51,7 @@ func TestACancelledScriptMayCleanUp(t *testing.T) {
 
 func TestALaterCancelMayShortenTheGrace(t *testing.T) {
 	p, f := claimedPod(t)
-	s := p.begin(t, wire.Build, "a", "trap '' TERM; echo up; while :; do sleep 1000; done", 0)
+	s := p.begin(t, wire.Build, "a", "trap '' TERM; echo up; while :; do sleep 60; done", 0)
 	s.until("up\n")
 	s.control(wire.Control{Cancel: "1h"})
 	eventually(t, func() bool { return strings.Contains(f.log.String(), "being ended") })
@@ -67,11 +68,11 @@ func TestCancelCommand(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 		require.Empty(t, string(out))
 	}
-	s := p.begin(t, wire.Build, "a", "echo up; sleep 1000", 0)
+	s := p.begin(t, wire.Build, "a", "echo up; sleep 60", 0)
 	s.until("up\n")
 	s.cut()
 	cancel("a", "5s")
-	s = p.begin(t, wire.Build, "a", "echo up; sleep 1000", 3)
+	s = p.begin(t, wire.Build, "a", "echo up; sleep 60", 3)
 	_, exit := s.rest()
 	require.Equal(t, wire.Exit{Code: 143, Offset: 3, Cancelled: true}, exit)
 	cancel("a", "5s")
@@ -90,9 +91,9 @@ func TestCancelCommand(t *testing.T) {
 func TestCancelOutrunsForks(t *testing.T) {
 	p, f := claimedPod(t)
 	s := p.begin(t, wire.Build, "a", `trap '' TERM
-spawn() { trap '' TERM; while :; do (sleep 0.01; (exec sleep 1000) & ) & sleep 0.002; done; }
+spawn() { trap '' TERM; i=0; while [ $i -lt 500 ]; do i=$((i+1)); (sleep 0.01; (exec sleep 60) & ) & sleep 0.002; done; }
 spawn & spawn &
-sleep 0.2; echo up; while :; do sleep 1000; done`, 0)
+sleep 0.2; echo up; while :; do sleep 60; done`, 0)
 	s.until("up\n")
 	s.control(wire.Control{Cancel: "0s"})
 	_, exit := s.rest()

@@ -54,15 +54,18 @@ func TestAnIdlePodEndsItselfInBothContainers(t *testing.T) {
 }
 
 func TestAClaimStopsTheTimersOfBothContainers(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	p := newPod(t)
-	build := p.serve(t, wire.Build, wire.EnvIdleTime+"=700ms")
-	helper := p.serve(t, wire.Helper, wire.EnvIdleTime+"=700ms")
+	build := p.serve(t, wire.Build, wire.EnvIdleTime+"=3s")
+	// Without a word this one would learn of the claim in an hour.
+	helper := p.serve(t, wire.Helper, wire.EnvIdleTime+"=1h")
+	eventually(t, func() bool { return exists(wire.Socket(p.runDir(), wire.Helper)) })
 	_, code := p.claim(t, wire.Build, "41")
 	require.Equal(t, wire.ExitOK, code)
 	for _, f := range []*first{build, helper} {
 		eventually(t, func() bool { return strings.Contains(f.log.String(), "claimed") })
 	}
-	out, _ := p.script(t, wire.Build, "a", "sleep 1; echo lives")
+	out, _ := p.script(t, wire.Build, "a", "sleep 4; echo lives")
 	require.Equal(t, "lives\n", out)
 	out, _ = p.script(t, wire.Helper, "a", "echo lives")
 	require.Equal(t, "lives\n", out)
@@ -122,15 +125,16 @@ func TestClaimsAndTimersExcludeEachOther(t *testing.T) {
 }
 
 func TestAbandon(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	p := newPod(t)
 	firsts := []*first{}
 	for _, role := range []wire.Role{wire.Build, wire.Helper} {
-		firsts = append(firsts, p.serve(t, role, wire.EnvAbandonTime+"=800ms"))
+		firsts = append(firsts, p.serve(t, role, wire.EnvAbandonTime+"=4s"))
 		eventually(t, func() bool { return exists(wire.Socket(p.runDir(), role)) })
 	}
 	p.claim(t, wire.Build, "1")
 	pidFile := filepath.Join(p.dir, "pid")
-	script := "echo $$ > " + pidFile + "; echo up; sleep 3; echo still; sleep 1000"
+	script := "echo $$ > " + pidFile + "; echo up; sleep 9; echo still; sleep 60"
 	s := p.begin(t, wire.Build, "a", script, 0)
 	// A driver that is attached to one container keeps both, however quiet the script.
 	s.until("still\n")
@@ -140,21 +144,22 @@ func TestAbandon(t *testing.T) {
 	s.cut()
 	for _, f := range firsts {
 		require.Equal(t, wire.ExitAbandoned, f.code(t))
-		require.Contains(t, f.log.String(), "abandoned: no driver was attached for 800ms")
+		require.Contains(t, f.log.String(), "abandoned: no driver was attached for 4s")
 	}
 	require.False(t, alive(readPid(t, pidFile)))
 }
 
 // Jobs remove what they find; that must not look like a lost driver.
 func TestAJobThatRemovesTheMarkIsNotAbandoned(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	p := newPod(t)
 	var firsts []*first
 	for _, role := range []wire.Role{wire.Build, wire.Helper} {
-		firsts = append(firsts, p.serve(t, role, wire.EnvAbandonTime+"=800ms"))
+		firsts = append(firsts, p.serve(t, role, wire.EnvAbandonTime+"=4s"))
 		eventually(t, func() bool { return exists(wire.Socket(p.runDir(), role)) })
 	}
 	p.claim(t, wire.Build, "1")
-	out, exit := p.script(t, wire.Build, "a", fmt.Sprintf("rm -f %[1]s/attached %[1]s/claim; sleep 2; rm -rf %[1]s; sleep 2; echo end", p.runDir()))
+	out, exit := p.script(t, wire.Build, "a", fmt.Sprintf("rm -f %[1]s/attached %[1]s/claim; sleep 6; rm -rf %[1]s; sleep 6; echo end", p.runDir()))
 	require.Equal(t, "end\n", out)
 	require.Zero(t, exit.Code)
 	for _, f := range firsts {

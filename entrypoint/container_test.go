@@ -147,10 +147,10 @@ func TestOrphansOfAnExecAreReaped(t *testing.T) {
 // A cancel ends the job's processes, wherever they hide, and leaves alone what was exec'ed beside it.
 func TestACancelSparesExecs(t *testing.T) {
 	p := bootPod(t, map[wire.Role]image{wire.Build: {}})
-	debug := p.inside(t, wire.Build, "sleep", "1000")
+	debug := p.inside(t, wire.Build, "sleep", "60")
 	require.NoError(t, debug.Start())
 	t.Cleanup(func() { _ = debug.Process.Kill(); _ = debug.Wait() })
-	s := p.begin(t, wire.Build, "a", `trap '' TERM; (setsid sh -c 'trap "" TERM; while :; do sleep 1000; done' &) ; echo up; while :; do sleep 1000; done`, 0)
+	s := p.begin(t, wire.Build, "a", `trap '' TERM; (setsid sh -c 'trap "" TERM; while :; do sleep 60; done' &) ; echo up; while :; do sleep 60; done`, 0)
 	s.until("up\n")
 	s.control(wire.Control{Cancel: "100ms"})
 	_, exit := s.rest()
@@ -158,6 +158,6 @@ func TestACancelSparesExecs(t *testing.T) {
 	require.True(t, exit.Cancelled)
 	out, err := p.inside(t, wire.Build, "ps", "-o", "pid,comm,args").Output()
 	require.NoError(t, err)
-	require.Equal(t, 1, strings.Count(string(out), "sleep 1000"), "%s", out)
+	require.Equal(t, 1, strings.Count(string(out), "sleep 60"), "%s", out)
 	require.True(t, alive(debug.Process.Pid))
 }

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -135,10 +136,14 @@ func startFirst(t testing.TB, cmd *exec.Cmd) *first {
 	t.Helper()
 	f := &first{cmd: cmd, log: &lockedBuffer{}, exited: make(chan struct{})}
 	cmd.Stderr = f.log
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM // if the tests are killed, it ends, and all that it has started
 	require.NoError(t, cmd.Start())
 	go func() { _ = cmd.Wait(); close(f.exited) }()
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
+		killTree(t, cmd.Process.Pid)
 		<-f.exited
 		if t.Failed() {
 			t.Logf("log of PID 1:\n%s", f.log.String())
@@ -401,15 +406,28 @@ func (l *lockedBuffer) String() string {
 }
 
 // children are the processes whose parent is pid.
-func children(t testing.TB, pid int) []string {
+func children(t testing.TB, pid int) []int {
 	t.Helper()
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	require.NoError(t, err)
-	var all []string
+	var all []int
 	for _, name := range names {
-		b, err := os.ReadFile(name)
-		require.NoError(t, err)
-		all = append(all, strings.Fields(string(b))...)
+		b, _ := os.ReadFile(name) // a thread may have ended
+		for field := range strings.FieldsSeq(string(b)) {
+			child, err := strconv.Atoi(field)
+			require.NoError(t, err)
+			all = append(all, child)
+		}
 	}
 	return all
+}
+
+// killTree leaves nothing behind of a PID 1 that only stands for one. A process that was stopped can't fork.
+func killTree(t testing.TB, pid int) {
+	t.Helper()
+	_ = syscall.Kill(pid, syscall.SIGSTOP)
+	for _, child := range children(t, pid) {
+		killTree(t, child)
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
 }

@@ -87,7 +87,7 @@ func TestAnIdlePID1IsSmallAndSleeps(t *testing.T) {
 func TestAFollowerIsSmall(t *testing.T) {
 	asReleased(t)
 	p, f := claimedPod(t)
-	s := p.begin(t, wire.Build, "a", "echo up; sleep 1000", 0)
+	s := p.begin(t, wire.Build, "a", "echo up; sleep 60", 0)
 	s.until("up\n")
 	t.Logf("relay %d KiB, PID 1 %d KiB", rss(t, s.cmd.Process.Pid)>>10, rss(t, f.cmd.Process.Pid)>>10)
 	require.Less(t, rss(t, s.cmd.Process.Pid), 8<<20)
@@ -114,7 +114,7 @@ func TestNothingIsLeftAfterManyRuns(t *testing.T) {
 			s.rest()
 			s.cut()
 		case 1: // it leaves, and the next script replaces this one
-			p.begin(t, wire.Build, id, "sleep 1000", 0).cut()
+			p.begin(t, wire.Build, id, "sleep 60", 0).cut()
 		case 2: // an orphan goes on for a while
 			p.script(t, wire.Build, id, "sleep 0.5 & echo hi")
 		case 3:
@@ -160,11 +160,11 @@ func TestHalfOpenStreams(t *testing.T) {
 	p, _ := claimedPod(t)
 	p2, _ := claimedPod(t)
 	silent := p.open(t, wire.Build, "a")
-	h := header("a", "sleep 1000", 0)
+	h := header("a", "sleep 60", 0)
 	h.Pings = true
-	silent.send(h, "sleep 1000")
+	silent.send(h, "sleep 60")
 	silent.greet(0)
-	quiet := p2.begin(t, wire.Build, "a", "sleep 1000", 0) // promised nothing
+	quiet := p2.begin(t, wire.Build, "a", "sleep 60", 0) // promised nothing
 	pings := 0
 	for {
 		kind, _, err := silent.try()
@@ -178,7 +178,7 @@ func TestHalfOpenStreams(t *testing.T) {
 	quiet.control(wire.Control{Cancel: "0s"})
 	_, exit := quiet.rest()
 	require.True(t, exit.Cancelled)
-	next := p.begin(t, wire.Build, "a", "sleep 1000", 0)
+	next := p.begin(t, wire.Build, "a", "sleep 60", 0)
 	require.False(t, next.hello.Started, "the script goes on meanwhile")
 }
 

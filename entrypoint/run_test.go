@@ -205,12 +205,12 @@ func TestRefusals(t *testing.T) {
 		require.Contains(t, s.failure().Message, "each run needs an id of its own")
 	})
 	t.Run("an acknowledgement of what never was", func(t *testing.T) {
-		s := p.begin(t, wire.Build, "b", "sleep 1000", 0)
+		s := p.begin(t, wire.Build, "b", "sleep 60", 0)
 		s.control(wire.Control{Ack: 1})
 		require.Contains(t, s.failure().Message, "offset 1 was acknowledged, and 0 bytes were sent")
 	})
 	t.Run("a cancel with a grace of nonsense", func(t *testing.T) {
-		s := p.begin(t, wire.Build, "b", "sleep 1000", 0)
+		s := p.begin(t, wire.Build, "b", "sleep 60", 0)
 		s.control(wire.Control{Cancel: "soon"})
 		require.Contains(t, s.failure().Message, `cancel with grace "soon"`)
 	})

@@ -11,13 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killTime bounds how long End waits for processes that were killed; one that hangs in the kernel can't be helped.
-const killTime = 5 * time.Second
+// A process may have forked between the look and the KILL, so it is looked again after killPause, up to killRounds times:
+// one that hangs in the kernel can't be helped. Rounds are counted, not time, which also passes while the node is stalled.
+const (
+	killPause  = 20 * time.Millisecond
+	killRounds = 250
+)
 
 // End ends everything that descends from this process: TERM now, KILL to what is left after the grace. main's process
 // group gets the TERM as one, main may be nil. A shorter grace may come later, counted from then. End returns as soon as
-// nothing is left. Processes that others started in the same container, by an exec, are not touched.
-func (t *Table) End(main *Child, grace time.Duration, sooner <-chan time.Duration) {
+// nothing is left, and returns how many processes it could not end. Processes that others started in the same container, by
+// an exec, are not touched.
+func (t *Table) End(main *Child, grace time.Duration, sooner <-chan time.Duration) (left int) {
 	group := 0
 	if main != nil {
 		group = main.Pid
@@ -34,7 +39,7 @@ func (t *Table) End(main *Child, grace time.Duration, sooner <-chan time.Duratio
 	for {
 		changed := t.Changed()
 		if t.Alone() {
-			return
+			return 0
 		}
 		select {
 		case <-changed:
@@ -44,34 +49,32 @@ func (t *Table) End(main *Child, grace time.Duration, sooner <-chan time.Duratio
 				timer.Reset(grace)
 			}
 		case <-timer.C:
-			t.kill()
-			return
+			return t.kill()
 		}
 	}
 }
 
-// kill kills until nobody is left. It looks again after a moment even if nothing was reaped, since a process may have
-// forked between the look and the signal.
-func (t *Table) kill() {
-	again := time.NewTicker(20 * time.Millisecond)
+// kill kills until nobody is left, or it is of no use.
+func (t *Table) kill() (left int) {
+	again := time.NewTicker(killPause)
 	defer again.Stop()
-	giveUp := time.NewTimer(killTime)
-	defer giveUp.Stop()
-	for {
+	for rounds := 0; rounds < killRounds; {
 		changed := t.Changed()
-		for _, p := range descendants() {
+		all := descendants()
+		for _, p := range all {
 			_ = unix.Kill(p.pid, unix.SIGKILL)
 		}
 		if t.Alone() {
-			return
+			return 0
 		}
+		left = len(all)
 		select {
 		case <-changed:
 		case <-again.C:
-		case <-giveUp.C:
-			return
+			rounds++
 		}
 	}
+	return left
 }
 
 type entry struct {

@@ -119,7 +119,9 @@ func (r *Run) follow(procs *process.Table, child *process.Child, pump *pump, log
 		default:
 			ended, _ = r.reasons()
 			log.Info("run is being ended", "id", r.ID, "reason", ended.String(), "grace", grace)
-			procs.End(child, grace, r.grace)
+			if left := procs.End(child, grace, r.grace); left > 0 {
+				log.Warn("processes survive SIGKILL", "count", left)
+			}
 		}
 	}
 	pump.shellGone()

@@ -180,6 +180,8 @@ func (r *Runner) Close(why Why, grace time.Duration) {
 		run.seat.drain(lingerTime)
 	}
 	if !r.procs.Alone() {
-		r.procs.End(nil, leftoverGrace, nil)
+		if left := r.procs.End(nil, leftoverGrace, nil); left > 0 {
+			r.log.Warn("processes survive SIGKILL", "count", left)
+		}
 	}
 }
