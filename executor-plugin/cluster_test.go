@@ -337,6 +337,9 @@ func TestTwentyJobsAtOnceOnIdlePods(t *testing.T) {
 
 // The API server restarts in the middle of a script: no line is lost, none comes twice.
 func TestAnAPIServerThatRestartsUnderAJob(t *testing.T) {
+	if testing.Short() {
+		t.Skip("stops the API server")
+	}
 	faults := clustertest.Local(t)
 	g := newGround(t)
 	g.idle(t, 1)

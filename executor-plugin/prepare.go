@@ -25,6 +25,9 @@ func prepare(ctx context.Context, t target, env job.Env) error {
 	if err != nil {
 		return err
 	}
+	if _, _, err := factory.ParseUser(j.Shape.User); err != nil {
+		j.Warnings = append(j.Warnings, fmt.Sprintf("image:kubernetes:user is left out: %v", err))
+	}
 	for _, warning := range j.Warnings {
 		t.say("warning: " + warning)
 	}
@@ -116,6 +119,10 @@ func (w want) report(got claim.Claimed, pod *corev1.Pod, tookAPI, tookHandshake 
 	w.say(fmt.Sprintf("%s; took %s (API %s, handshake %s)", line, round(time.Since(w.begin)), round(tookAPI), round(tookHandshake)))
 }
 
+// dropGrace is what the containers of a pod get that has run nothing, in seconds. None at all would take the pod out of
+// the API while it may still run.
+const dropGrace = 1
+
 // dropTimeout bounds the deletion of a pod that didn't do, also where the stage was stopped meanwhile.
 const dropTimeout = 20 * time.Second
 
@@ -126,7 +133,7 @@ func (w want) drop(ctx context.Context, pod *corev1.Pod) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
 	defer cancel()
-	return claim.Delete(ctx, w.client, pod, new(int64(0)))
+	return claim.Delete(ctx, w.client, pod, new(int64(dropGrace)))
 }
 
 // whyNone says why there is no warm pod for the job; nobody should have to guess why a job waited.

@@ -56,7 +56,10 @@ func runScript(ctx context.Context, t target, env job.Env, call Call, out io.Wri
 	case exit.Code == 0:
 		return nil
 	}
-	return errors.Join(&scriptError{exit.Code}, hand(env, exit.Code))
+	if err := hand(env, exit.Code); err != nil {
+		t.say(err.Error())
+	}
+	return &scriptError{exit.Code}
 }
 
 // findPod finds the pod that prepare left to the job.

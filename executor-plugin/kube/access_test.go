@@ -79,6 +79,7 @@ func TestAMissingRightIsNamed(t *testing.T) {
 func TestWhatIsTriedAgainWithSPDY(t *testing.T) {
 	require.True(t, needsSPDY(&httpstream.UpgradeFailureError{Cause: errors.New("websocket: bad handshake (403 Forbidden): proxy")}))
 	require.False(t, needsSPDY(&httpstream.UpgradeFailureError{Cause: apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "p")}), "it would be not found again")
+	require.True(t, needsSPDY(&httpstream.UpgradeFailureError{Cause: apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New("cannot get"))}), "a role with create alone lets SPDY in")
 	require.False(t, needsSPDY(errors.New("connection refused")))
 	require.False(t, needsSPDY(nil))
 }

@@ -51,18 +51,11 @@ func (c *Client) executor(pod, container string, command []string) (remotecomman
 	return remotecommand.NewFallbackExecutor(websocket, spdy, needsSPDY)
 }
 
-// needsSPDY is true where something between here and the kubelet doesn't speak WebSocket; an answer of the API server
-// about the pod would be the same again.
+// needsSPDY is true where something between here and the kubelet may not speak WebSocket, or where the runner may only
+// create an exec and not get one, as a WebSocket does. Only a pod that isn't there is the same to both.
 func needsSPDY(err error) bool {
-	if httpstream.IsHTTPSProxyError(err) {
-		return true
-	}
 	upgrade, ok := errors.AsType[*httpstream.UpgradeFailureError](err)
-	if !ok {
-		return false
-	}
-	_, answered := errors.AsType[*apierrors.StatusError](upgrade.Cause)
-	return !answered
+	return ok && !apierrors.IsNotFound(upgrade.Cause) || httpstream.IsHTTPSProxyError(err)
 }
 
 // ExitError is a command that ended with another exit code than 0.

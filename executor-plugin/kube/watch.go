@@ -22,22 +22,23 @@ const refusals = 5
 // last call. An error means that the pod can't be watched.
 func (c *Client) WatchPod(ctx context.Context, pod *corev1.Pod, see func(pod *corev1.Pod, gone bool) (more bool)) error {
 	w := podWatch{client: c, last: pod, version: pod.ResourceVersion, see: see}
-	for n := 0; ctx.Err() == nil; {
+	refused := 0
+	for n := 1; ctx.Err() == nil; n++ {
 		before := w.version
 		more, err := w.follow(ctx)
 		if !more {
 			return nil
 		}
 		if w.version != before {
-			n = 0
+			n, refused = 1, 0
 		}
 		if err != nil && !claim.Transient(err) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-			if n++; n >= refusals {
+			if refused++; refused >= refusals {
 				return err
 			}
 		}
 		select {
-		case <-time.After(backoff(n + 1)):
+		case <-time.After(backoff(n)):
 		case <-ctx.Done():
 		}
 	}

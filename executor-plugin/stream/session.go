@@ -44,7 +44,7 @@ func (f *follower) connect(ctx context.Context) (wire.Exit, error) {
 	opening := f.opening()
 	var halves sync.WaitGroup
 	halves.Go(func() { read(ctx, conn, frames) })
-	halves.Go(func() { s.controls.write(ctx, conn, opening) })
+	halves.Go(func() { s.controls.write(ctx, conn, opening, f.Timing.Ping) })
 	exit, err := s.loop(ctx, frames)
 	if err == nil {
 		s.controls.add(wire.Control{Ack: f.offset, Done: true})
@@ -92,8 +92,6 @@ func (s *session) loop(ctx context.Context, frames <-chan received) (wire.Exit, 
 	defer silence.Stop()
 	ack := time.NewTicker(s.Timing.AckAfter)
 	defer ack.Stop()
-	ping := time.NewTicker(s.Timing.Ping)
-	defer ping.Stop()
 	drained := s.drained()
 	for {
 		select {
@@ -107,8 +105,6 @@ func (s *session) loop(ctx context.Context, frames <-chan received) (wire.Exit, 
 			return wire.Exit{}, &lostError{fmt.Errorf("nothing was heard for %s", s.Timing.Silence)}
 		case <-ack.C:
 			s.ack()
-		case <-ping.C:
-			s.controls.add(wire.Control{}) // what the header promised
 		case grace := <-s.Cancel:
 			s.cancel(grace)
 			s.sendCancel()
@@ -257,7 +253,7 @@ func value(p *wire.Exit) wire.Exit {
 // controls is the writing half of a session: what is to be said while a write is under way is merged into one line.
 type controls struct {
 	mu      sync.Mutex
-	pending *wire.Control
+	pending wire.Control
 	wake    chan struct{}
 	written chan struct{} // closed when Done was sent, or nothing can be sent any more
 }
@@ -269,9 +265,6 @@ func newControls() *controls {
 func (c *controls) add(control wire.Control) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pending == nil {
-		c.pending = &wire.Control{}
-	}
 	c.pending.Ack = max(c.pending.Ack, control.Ack)
 	c.pending.Done = c.pending.Done || control.Done
 	if control.Cancel != "" {
@@ -287,25 +280,27 @@ func (c *controls) next() *wire.Control {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	control := c.pending
-	c.pending = nil
-	return control
+	c.pending = wire.Control{}
+	return &control
 }
 
-// write sends the opening and then each control. An error needs no word: the reading half meets it too.
-func (c *controls) write(ctx context.Context, conn io.Writer, opening []byte) {
+// write sends the opening, then each control, and the signs of life that the header promised, also while the rest of the
+// session waits for somebody to take output. An error needs no word: the reading half meets it too.
+func (c *controls) write(ctx context.Context, conn io.Writer, opening []byte, every time.Duration) {
 	defer close(c.written)
 	if _, err := conn.Write(opening); err != nil {
 		return
 	}
+	ping := time.NewTicker(every)
+	defer ping.Stop()
 	for {
+		control := &wire.Control{}
 		select {
 		case <-ctx.Done():
 			return
+		case <-ping.C:
 		case <-c.wake:
-		}
-		control := c.next()
-		if control == nil {
-			continue
+			control = c.next()
 		}
 		line, _ := json.Marshal(control) //nolint:errchkjson // no field of it can fail
 		if _, err := conn.Write(append(line, '\n')); err != nil || control.Done {
