@@ -3,14 +3,19 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"flag"
+	"io"
+	"os"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"idlecount.dev/idlecount/entrypoint/idle"
+	"idlecount.dev/idlecount/entrypoint/peer"
 	"idlecount.dev/idlecount/entrypoint/wire"
 )
 
@@ -102,4 +107,41 @@ func TestParseSettings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// PID 1 may close while the driver is still sending: what it said before has to arrive.
+func TestTheRelayDeliversWhatPID1Said(t *testing.T) {
+	p := newPod(t)
+	require.NoError(t, os.Mkdir(p.runDir(), 0o777))
+	listener, err := peer.Listen(p.runDir(), wire.Build)
+	require.NoError(t, err)
+	defer listener.Close()
+	said := bytes.Repeat([]byte("0123456789abcdef"), 64<<10)
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		_, _ = bufio.NewReader(conn).ReadString('\n')
+		_, _ = conn.Write(said)
+		_ = conn.Close()
+	}()
+	in, driver := io.Pipe()
+	go func() {
+		for _, err := driver.Write([]byte("{}\n")); err == nil; _, err = driver.Write([]byte("{}\n")) {
+		}
+	}()
+	var out slowWriter
+	code := run([]string{wire.CommandRun, "--id", "a", "--dir", p.dir}, []string{wire.EnvRole + "=build"}, streams{in, &out, os.Stderr})
+	require.NoError(t, in.Close())
+	require.Equal(t, wire.ExitOK, code)
+	require.Equal(t, len(said), out.Len())
+}
+
+// slowWriter is a driver that takes its time.
+type slowWriter struct{ bytes.Buffer }
+
+func (w *slowWriter) Write(p []byte) (int, error) {
+	runtime.Gosched()
+	return w.Buffer.Write(p)
 }

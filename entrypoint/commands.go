@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
 	"idlecount.dev/idlecount/entrypoint/attach"
@@ -133,6 +134,9 @@ func relay(runDir, id string, env []string, std streams) error {
 	}()
 	go func() {
 		_, err := io.Copy(std.out, conn)
+		if errors.Is(err, syscall.ECONNRESET) {
+			err = nil // PID 1 closed with something of the driver's unread, and all that it said has been passed on
+		}
 		ended <- err
 	}()
 	return <-ended

@@ -251,16 +251,52 @@ func TestANewScriptEndsTheOldOne(t *testing.T) {
 	require.False(t, failure.Retry)
 }
 
-// The old one may be stuck with a full spool and no driver.
+// The old one may be stuck with a full spool and no driver, running or not.
 func TestANewScriptEndsAFullOne(t *testing.T) {
 	p, f := claimedPod(t)
-	s := p.begin(t, wire.Build, "old", "yes", 0)
-	s.cut()
-	s = p.begin(t, wire.Build, "exited", "seq 2000000; exit 3", 0) // more than the window
-	s.cut()
+	full := filepath.Join(p.dir, "full")
+	fill := fmt.Sprintf("head -c %d /dev/zero; echo > %s; ", wire.Window+32<<10, full)
+	for _, end := range []string{"head -c 1000000 /dev/zero", "exit 3"} {
+		p.begin(t, wire.Build, end, fill+end, 0).cut()
+		eventually(t, func() bool { return exists(full) })
+		require.NoError(t, os.Remove(full))
+	}
 	out, _ := p.script(t, wire.Build, "new", "echo new")
 	require.Equal(t, "new\n", out)
-	require.Contains(t, f.log.String(), "id=exited")
+	eventually(t, func() bool { return strings.Count(f.log.String(), `msg="run ended"`) == 3 })
+}
+
+// An offset and a Done acknowledge as well.
+func TestWhatIsAcknowledgedIsGone(t *testing.T) {
+	p, _ := claimedPod(t)
+	const script = "echo 0123456789; sleep 60"
+	p.begin(t, wire.Build, "a", script, 0).cut()
+	var s *session
+	attach := func(offset int64) bool {
+		s = p.open(t, wire.Build, "a")
+		s.send(header("a", script, offset), script)
+		kind, _, err := s.try()
+		return err == nil && kind == wire.FrameHello
+	}
+	eventually(t, func() bool { return attach(11) }) // the output has to be there
+	require.False(t, attach(10))
+	require.True(t, attach(11))
+	s.control(wire.Control{Ack: 11}) // of what an earlier connection brought
+	s.control(wire.Control{Cancel: "0s"})
+	s.offset = 11
+	_, exit := s.rest()
+	require.True(t, exit.Cancelled)
+
+	s = p.begin(t, wire.Build, "b", "echo hi", 0)
+	for kind := byte(0); kind != wire.FrameExit; {
+		kind, _ = s.frame()
+	}
+	s.control(wire.Control{Done: true})
+	_, _, err := s.try()
+	require.Error(t, err)
+	s = p.open(t, wire.Build, "b")
+	s.send(header("b", "echo hi", 0), "echo hi")
+	require.Contains(t, s.failure().Message, "output before offset 3 was acknowledged")
 }
 
 func TestStoppedWhileAScriptRuns(t *testing.T) {
