@@ -93,13 +93,13 @@ func Of(pid int) (Identity, error) {
 	return id, nil
 }
 
-// Alive says whether this very process still runs.
+// Alive says whether this very process still runs, with any of its threads.
 func (id Identity) Alive() bool {
-	if id.PID <= 0 {
+	fd, err := id.open()
+	if err != nil {
 		return false
 	}
-	now, err := Of(id.PID)
-	return err == nil && now == id
+	return unix.Close(fd) == nil
 }
 
 // Started returns when the process started, to about a second.
@@ -120,21 +120,11 @@ func (id Identity) Started() time.Time {
 
 // Signal sends sig to this very process, or returns os.ErrProcessDone when it is gone.
 func (id Identity) Signal(sig syscall.Signal) error {
-	if id.PID <= 0 {
-		return os.ErrProcessDone
-	}
-	// The handle is taken before the identity is checked: from then on the pid can't come to mean another process.
-	fd, err := unix.PidfdOpen(id.PID, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return os.ErrProcessDone
-	}
+	fd, err := id.open()
 	if err != nil {
-		return fmt.Errorf("open process %d: %w", id.PID, err)
+		return err
 	}
 	defer unix.Close(fd)
-	if !id.Alive() {
-		return os.ErrProcessDone
-	}
 	err = unix.PidfdSendSignal(fd, sig, nil, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return os.ErrProcessDone
@@ -142,30 +132,67 @@ func (id Identity) Signal(sig syscall.Signal) error {
 	return err
 }
 
+// open returns a handle of this very process, or os.ErrProcessDone. The handle is taken before the identity is checked:
+// from then on the pid can't come to mean another process.
+func (id Identity) open() (fd int, err error) {
+	if id.PID <= 0 {
+		return 0, os.ErrProcessDone
+	}
+	fd, openErr := unix.PidfdOpen(id.PID, 0)
+	if now, _, err := read(id.PID); err != nil || now != id {
+		openErr = os.ErrProcessDone // whatever the handle is of, also if it is of nothing
+	}
+	if openErr == nil {
+		// The state in /proc is that of the first thread: the process may still have others, and with them its files
+		// and listeners, when that says "zombie".
+		var ended bool
+		if ended, openErr = pollEnd(fd, 0); ended {
+			openErr = os.ErrProcessDone
+		}
+	}
+	if openErr == nil {
+		return fd, nil
+	}
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+	if errors.Is(openErr, os.ErrProcessDone) {
+		return 0, openErr
+	}
+	return 0, fmt.Errorf("open process %d: %w", id.PID, openErr)
+}
+
+// pollEnd waits until the last thread of a process has ended, but only for so long.
+func pollEnd(fd int, timeout time.Duration) (ended bool, err error) {
+	ready, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(timeout.Milliseconds()))
+	if errors.Is(err, unix.EINTR) {
+		return false, nil
+	}
+	return ready > 0, err
+}
+
 // Wait returns when the process is gone, or with the context's error.
 func (id Identity) Wait(ctx context.Context) error {
-	if id.PID <= 0 {
-		return nil
-	}
-	fd, err := unix.PidfdOpen(id.PID, 0)
-	if errors.Is(err, unix.ESRCH) {
+	fd, err := id.open()
+	if errors.Is(err, os.ErrProcessDone) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("open process %d: %w", id.PID, err)
+		return err
 	}
 	defer unix.Close(fd)
-	for id.Alive() {
+	for {
+		ended, err := pollEnd(fd, 50*time.Millisecond) // now and then to look at the context
+		if err != nil {
+			return fmt.Errorf("wait for process %d: %w", id.PID, err)
+		}
+		if ended {
+			return nil
+		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("process %d has not ended: %w", id.PID, context.Cause(ctx))
 		}
-		// A pidfd becomes readable when its process ends; the time-out only exists to look at the context.
-		_, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 50)
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("wait for process %d: %w", id.PID, err)
-		}
 	}
-	return nil
 }
 
 // Stop asks the process to end with SIGTERM and kills it after grace. It returns when it is gone.

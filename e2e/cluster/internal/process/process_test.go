@@ -2,10 +2,14 @@ package process
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -176,4 +180,50 @@ func copyFile(t *testing.T, from, to string) {
 	_, err = io.Copy(target, source)
 	require.NoError(t, err)
 	require.NoError(t, target.Close())
+}
+
+func TestWhatAProcessHadIsFreeOnceItWasKilled(t *testing.T) {
+	if os.Getenv(listenerVariable) != "" {
+		listenForEver(t)
+		return
+	}
+	for range 8 {
+		log := filepath.Join(t.TempDir(), "log")
+		id, err := Start(Command{Path: os.Args[0], Args: []string{"-test.run=^" + t.Name() + "$"}, Env: []string{listenerVariable + "=1"}, Log: log})
+		require.NoError(t, err)
+		var address string
+		require.Eventually(t, func() bool {
+			content, _ := os.ReadFile(log)
+			address = strings.TrimSpace(string(content))
+			return strings.HasSuffix(string(content), "\n")
+		}, 10*time.Second, 5*time.Millisecond)
+		require.NoError(t, id.Kill(t.Context()))
+		connection, err := net.Dial("tcp", address)
+		if err == nil {
+			require.NoError(t, connection.Close())
+		}
+		require.ErrorIs(t, err, syscall.ECONNREFUSED, "the next process could not listen there")
+	}
+}
+
+// listenerVariable makes a process that has threads and memory, which take their time to end, and a listener.
+const listenerVariable = "IDLECOUNT_HELPER_LISTENER"
+
+func listenForEver(t *testing.T) {
+	t.Helper()
+	for range 50 {
+		go func() {
+			runtime.LockOSThread()
+			select {}
+		}()
+	}
+	memory := make([]byte, 100<<20)
+	for i := 0; i < len(memory); i += os.Getpagesize() {
+		memory[i] = 1
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	fmt.Println(listener.Addr())
+	<-t.Context().Done()
+	runtime.KeepAlive(memory)
 }
