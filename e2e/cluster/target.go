@@ -60,7 +60,11 @@ func Open(ctx context.Context, options TargetOptions) (Target, error) {
 	}
 	switch kind {
 	case KindLocal:
-		return Up(ctx, Options{Progress: options.Progress})
+		c, err := Up(ctx, Options{Progress: options.Progress})
+		if err != nil {
+			return nil, err // not c: a nil *Cluster in the interface would not be nil
+		}
+		return c, nil
 	case KindKind:
 		return openKind(ctx, options.Progress)
 	case KindExisting:

@@ -38,7 +38,7 @@ const (
 func RestConfig(t testing.TB) *rest.Config {
 	t.Helper()
 	path := os.Getenv(KubeconfigVariable)
-	if path == "" {
+	if path == "" || isLocal(t, path) {
 		// The lock comes first: a test that has it alone may have stopped the API server.
 		lock(t, false)
 		c, err := cluster.Find(t.Context())
@@ -60,12 +60,8 @@ func RestConfig(t testing.TB) *rest.Config {
 // such tests should be few and short. Call it before RestConfig; the test can't be parallel.
 func Local(t testing.TB) *cluster.Cluster {
 	t.Helper()
-	if path := os.Getenv(KubeconfigVariable); path != "" {
-		// Before the lock, which may take long; without a look at health, which another test may be breaking.
-		status, err := cluster.ReadStatus(t.Context(), cluster.Options{})
-		if err != nil || status.Kubeconfig != path {
-			missing(t, fmt.Errorf("%s names another cluster, and faults are injected into the local one only", KubeconfigVariable))
-		}
+	if path := os.Getenv(KubeconfigVariable); path != "" && !isLocal(t, path) { // before the lock, which may take long
+		missing(t, fmt.Errorf("%s names another cluster, and faults are injected into the local one only", KubeconfigVariable))
 	}
 	Alone(t)
 	c, err := cluster.Find(t.Context())
@@ -74,6 +70,13 @@ func Local(t testing.TB) *cluster.Cluster {
 	}
 	t.Cleanup(func() { repair(t, c) })
 	return c
+}
+
+// isLocal says whether the kubeconfig is that of the local cluster, whatever its health, which another test may be
+// breaking.
+func isLocal(t testing.TB, kubeconfig string) bool {
+	status, err := cluster.ReadStatus(t.Context(), cluster.Options{})
+	return err == nil && status.Kubeconfig == kubeconfig
 }
 
 // Alone makes sure that no other test uses the cluster until the end of this one, whether or not there is a cluster. It

@@ -10,13 +10,14 @@ import (
 	"idlecount.dev/idlecount/e2e/cluster"
 )
 
-// lockName is the machine-wide lock between test processes: shared by those that use the cluster, held alone by one
-// that breaks it.
-const lockName = "tests"
-
-// gateName is the lock that everybody takes on the way to the other one. Who waits for it alone holds the gate
-// meanwhile, so that tests which keep coming don't keep it waiting.
-const gateName = "tests-gate"
+// passage is a pair of machine-wide locks between test processes.
+type passage struct {
+	// lock is shared by those that use the cluster and held alone by one that breaks it.
+	lock string
+	// gate is what everybody takes on the way to the lock. Who waits for the lock alone holds the gate meanwhile, so
+	// that tests which keep coming don't keep it waiting.
+	gate string
+}
 
 var (
 	errHeld = errors.New("other tests held the cluster for as long as this one may run")
@@ -41,7 +42,8 @@ func lock(t testing.TB, exclusive bool) {
 			defer cancel()
 		}
 	}
-	release, err := pass(ctx, t, exclusive)
+	p := passage{lock: "tests", gate: "tests-gate"}
+	release, err := p.pass(ctx, exclusive, func() { t.Logf("waiting for other tests to let go of the cluster") })
 	if errors.Is(err, os.ErrPermission) {
 		missing(t, err)
 	}
@@ -51,19 +53,18 @@ func lock(t testing.TB, exclusive bool) {
 	t.Cleanup(release)
 }
 
-func pass(ctx context.Context, t testing.TB, exclusive bool) (release func(), err error) {
+func (p passage) pass(ctx context.Context, exclusive bool, waiting func()) (release func(), err error) {
 	// Who waits for the gate's holder while that waits for this process would wait for ever.
-	held := cluster.HoldsLock(lockName)
+	held := cluster.HoldsLock(p.lock)
 	if held && exclusive {
 		return nil, errSelf
 	}
-	waiting := func() { t.Logf("waiting for other tests to let go of the cluster") }
 	if !held {
-		open, err := cluster.Lock(ctx, gateName, exclusive, waiting)
+		open, err := cluster.Lock(ctx, p.gate, exclusive, waiting)
 		if err != nil {
 			return nil, err
 		}
 		defer open()
 	}
-	return cluster.Lock(ctx, lockName, exclusive, waiting)
+	return cluster.Lock(ctx, p.lock, exclusive, waiting)
 }
