@@ -76,6 +76,15 @@ func (g *ground) needsKWOK() *ground {
 	return g
 }
 
+func (g *ground) needsKubelet() *ground {
+	nodes, err := g.client.CoreV1().Nodes().List(g.t.Context(), metav1.ListOptions{LabelSelector: "type!=kwok"})
+	require.NoError(g.t, err)
+	if len(nodes.Items) == 0 {
+		g.t.Skip("the cluster has no node with a kubelet")
+	}
+	return g
+}
+
 // config is the ground's runner with some keys of its [runners.kubernetes] table.
 func (g *ground) config(keys ...string) *config.Config { return g.configLimited(0, keys...) }
 

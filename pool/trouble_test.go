@@ -242,6 +242,20 @@ func TestAnImageThatCantBePulledLeavesOneProbe(t *testing.T) {
 	g.view.awaitNoShortfall(t)
 }
 
+// TestAnImageThatDoesNotExistIsNamedByTheKubelet has the words of a real kubelet.
+func TestAnImageThatDoesNotExistIsNamedByTheKubelet(t *testing.T) {
+	t.Parallel()
+	g := newGround(t).needsKubelet()
+	c := g.config("idle_count = 3", `pull_policy = "always"`)
+	c.Runners[0].Kubernetes.IdleEntrypointImage = "127.0.0.1:5990/no/such/image:1"
+	m := g.manage(c)
+	short := g.view.awaitShortfall(t, status.ImagePull)
+	require.Contains(t, short.Message, "127.0.0.1:5990/no/such/image:1")
+	require.NotContains(t, short.Message, "Back-off")
+	g.view.await(t, "one probe is left", func() bool { return len(g.view.in(factory.Warming)) == 1 })
+	require.LessOrEqual(t, m.metric("idlecount_pods_created_total"), 4)
+}
+
 // kubeletIfThere writes the status of a pod that may be gone already.
 func (g *ground) kubeletIfThere(pod *corev1.Pod, change func(*corev1.PodStatus)) {
 	pods := g.client.CoreV1().Pods(g.namespace)
