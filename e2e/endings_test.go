@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"idlecount.dev/idlecount/e2e/images"
 	"idlecount.dev/idlecount/e2e/runner"
@@ -74,40 +75,42 @@ func TestAPodThatGoesAwayUnderItsJobIsASystemFailure(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
 	for sentence, test := range map[string]struct {
-		do   func(t *testing.T, s *site, job int64)
+		do   func(pods typedcorev1.PodInterface, pod corev1.Pod) error
 		says string
 	}{
-		"somebody deletes it": {func(t *testing.T, s *site, job int64) {
-			pod := s.podOf(job)
-			require.NoError(t, s.client.CoreV1().Pods(s.namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}))
+		"somebody deletes it": {func(pods typedcorev1.PodInterface, pod corev1.Pod) error {
+			return pods.Delete(t.Context(), pod.Name, metav1.DeleteOptions{})
 		}, "deleted"},
-		"somebody deletes it without grace": {func(t *testing.T, s *site, job int64) {
-			pod := s.podOf(job)
-			require.NoError(t, s.client.CoreV1().Pods(s.namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+		"somebody deletes it without grace": {func(pods typedcorev1.PodInterface, pod corev1.Pod) error {
+			return pods.Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 		}, ""},
-		"its time is over": {func(t *testing.T, s *site, job int64) {
-			pod := s.podOf(job)
+		"its time is over": {func(pods typedcorev1.PodInterface, pod corev1.Pod) error {
 			pod.Spec.ActiveDeadlineSeconds = new(int64(1))
-			_, err := s.client.CoreV1().Pods(s.namespace).Update(t.Context(), &pod, metav1.UpdateOptions{})
-			require.NoError(t, err)
-		}, "DeadlineExceeded"},
+			_, err := pods.Update(t.Context(), &pod, metav1.UpdateOptions{})
+			return err
+		}, "longer than the 1s that the job's timeout allows"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			s := s.with(t)
 			job := numbered(runner.Job{Script: []string{"echo running", "sleep 600"}, AfterScript: []string{"echo after"}})
-			log := watchFor("\nrunning")
-			go func() {
-				<-log.done
-				test.do(t, s, job.ID)
-			}()
-			result := s.runner.Run(t.Context(), job, log)
-			t.Logf("%s", shorten(result.Log))
+			result := s.runWhile(job, "\nrunning", func(context.CancelCauseFunc) error {
+				pod, err := s.podOf(job.ID)
+				if err != nil {
+					return err
+				}
+				return test.do(s.client.CoreV1().Pods(s.namespace), pod)
+			})
 			require.Equal(t, runner.RunnerSystemFailure, result.FailureReason)
 			require.Contains(t, string(result.Output("build_script")), test.says)
 			call, _ := result.Call("build_script")
 			require.Less(t, call.End.Sub(call.Start), 5*time.Minute, "at once, not when the script would have been over")
 		})
 	}
+}
+
+func canceledByUser(cancel context.CancelCauseFunc) error {
+	cancel(errors.New("canceled by a user"))
+	return nil
 }
 
 func TestCancelEndsTheScriptWithItsChildrenAndRunsAfterScript(t *testing.T) {
@@ -118,15 +121,7 @@ func TestCancelEndsTheScriptWithItsChildrenAndRunsAfterScript(t *testing.T) {
 		// What is left is looked for in the pod itself, where the job's processes are.
 		AfterScript: []string{"echo after $CI_JOB_STATUS", "ps -o pid,args | grep -c '[s]leep 77[789]' || true"},
 	})
-	ctx, cancel := context.WithCancelCause(t.Context())
-	defer cancel(nil)
-	log := watchFor("\nrunning")
-	go func() {
-		<-log.done
-		cancel(errors.New("canceled by a user"))
-	}()
-	result := s.runner.Run(ctx, job, log)
-	t.Logf("%s", shorten(result.Log))
+	result := s.runWhile(job, "\nrunning", canceledByUser)
 	require.Equal(t, runner.Canceled, result.Status)
 	require.Contains(t, string(result.Output("after_script")), "\nafter canceled\n")
 	require.Contains(t, string(result.Output("after_script")), "\n0\n", "no process of the script is left")
@@ -136,17 +131,9 @@ func TestCancelEndsTheScriptWithItsChildrenAndRunsAfterScript(t *testing.T) {
 func TestAScriptThatIgnoresTermIsKilled(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	defer cancel(nil)
-	log := watchFor("\nrunning")
-	go func() {
-		<-log.done
-		cancel(errors.New("canceled by a user"))
-	}()
 	job := numbered(runner.Job{Script: []string{`trap '' TERM`, `sh -c 'trap "" TERM; echo running; while true; do sleep 1; done'`},
 		AfterScript: []string{"echo after $CI_JOB_STATUS"}})
-	result := s.runner.Run(ctx, job, log)
-	t.Logf("%s", shorten(result.Log))
+	result := s.runWhile(job, "\nrunning", canceledByUser)
 	require.Equal(t, runner.Canceled, result.Status)
 	require.Contains(t, string(result.Output("after_script")), "\nafter canceled\n")
 	call, _ := result.Call("build_script")
@@ -156,15 +143,11 @@ func TestAScriptThatIgnoresTermIsKilled(t *testing.T) {
 func TestAnAbortedJobLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, nil)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	defer cancel(nil)
-	log := watchFor("\nrunning")
-	go func() {
-		<-log.done
-		cancel(runner.ErrAborted)
-	}()
 	job := numbered(runner.Job{Script: []string{"echo running; sleep 600"}, AfterScript: []string{"echo after"}})
-	result := s.runner.Run(ctx, job, log)
+	result := s.runWhile(job, "\nrunning", func(cancel context.CancelCauseFunc) error {
+		cancel(runner.ErrAborted)
+		return nil
+	})
 	require.Equal(t, []string{"config", "prepare", "prepare_script", "get_sources", "build_script", "cleanup"}, result.Stages())
 	s.untilNone(job.ID)
 }
@@ -195,7 +178,8 @@ func TestPrepareCutShortIsRepeatedWithOnePod(t *testing.T) {
 			job := numbered(runner.Job{Script: []string{"echo hi"}})
 			result := s.run(job)
 			require.Equal(t, runner.Success, result.Status)
-			s.podOf(job.ID) // one, exactly
+			_, err := s.podOf(job.ID)
+			require.NoError(t, err, "one pod, exactly")
 		})
 	}
 }
@@ -220,15 +204,11 @@ func TestAPodWhoseDriverIsGoneForGoodEndsByItself(t *testing.T) {
 			driver = pid
 		}
 	}
-	log := watchFor("\nrunning")
-	go func() {
-		<-log.done
-		_ = syscall.Kill(driver, syscall.SIGKILL)
-	}()
 	job := numbered(runner.Job{Script: []string{"echo running; sleep 600"}})
-	result := s.runner.Run(t.Context(), job, log)
+	result := s.runWhile(job, "\nrunning", func(context.CancelCauseFunc) error { return syscall.Kill(driver, syscall.SIGKILL) })
 	require.Equal(t, runner.RunnerSystemFailure, result.FailureReason)
-	pod := s.podOf(job.ID)
+	pod, err := s.podOf(job.ID)
+	require.NoError(t, err)
 	s.until("the pod has ended", func(pods []corev1.Pod) bool {
 		for _, p := range ofJob(pods, job.ID) {
 			if p.UID == pod.UID {

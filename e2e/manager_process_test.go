@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -67,25 +66,4 @@ func (b *syncBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()
-}
-
-// seen is a log that tells when a text has come by.
-type seen struct {
-	text string
-	mu   sync.Mutex
-	buf  strings.Builder
-	once sync.Once
-	done chan struct{}
-}
-
-func watchFor(text string) *seen { return &seen{text: text, done: make(chan struct{})} }
-
-func (w *seen) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.buf.Write(p)
-	if strings.Contains(w.buf.String(), w.text) {
-		w.once.Do(func() { close(w.done) })
-	}
-	return len(p), nil
 }

@@ -3,11 +3,11 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -87,14 +87,17 @@ func (s *site) untilNone(job int64) {
 	s.until("no pod of the job", func(pods []corev1.Pod) bool { return len(ofJob(pods, job)) == 0 })
 }
 
-// podOf is the pod that a running job has: one, exactly.
-func (s *site) podOf(job int64) corev1.Pod {
-	s.t.Helper()
+// podOf is the pod that a job has: one, exactly.
+func (s *site) podOf(job int64) (corev1.Pod, error) {
 	list, err := s.client.CoreV1().Pods(s.namespace).List(s.t.Context(), metav1.ListOptions{})
-	require.NoError(s.t, err)
+	if err != nil {
+		return corev1.Pod{}, err
+	}
 	pods := ofJob(list.Items, job)
-	require.Len(s.t, pods, 1)
-	return pods[0]
+	if len(pods) != 1 {
+		return corev1.Pod{}, fmt.Errorf("job %d has %d pods: %v", job, len(pods), phases(list.Items))
+	}
+	return pods[0], nil
 }
 
 func ofJob(pods []corev1.Pod, job int64) []corev1.Pod {
@@ -111,17 +114,42 @@ func uids(pods []corev1.Pod) []string {
 	return all
 }
 
+// goOn lets a script go on that waits for a file "go" in its project. Right after a fault nobody may be able to tell it.
+func (s *site) goOn(job int64) error {
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	for {
+		err := s.exec(ctx, job, "touch /builds/grp/prj/go")
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
 // exec runs a command in the build container of a job's pod.
-func (s *site) exec(job int64, command string) string {
-	s.t.Helper()
-	pod := s.podOf(job)
+func (s *site) exec(ctx context.Context, job int64, command string) error {
+	pod, err := s.podOf(job)
+	if err != nil {
+		return err
+	}
 	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
-	require.NoError(s.t, err)
+	if err != nil {
+		return err
+	}
 	request := s.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(s.namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: "build", Command: []string{"sh", "-c", command}, Stdout: true, Stderr: true}, scheme.ParameterCodec)
 	executor, err := remotecommand.NewWebSocketExecutor(config, "GET", request.URL().String())
-	require.NoError(s.t, err)
+	if err != nil {
+		return err
+	}
 	var output bytes.Buffer
-	require.NoError(s.t, executor.StreamWithContext(s.t.Context(), remotecommand.StreamOptions{Stdout: &output, Stderr: &output}), "%s", &output)
-	return output.String()
+	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &output, Stderr: &output}); err != nil {
+		return fmt.Errorf("exec in pod %s: %w: %s", pod.Name, err, &output)
+	}
+	return nil
 }

@@ -2,8 +2,10 @@ package e2e_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,24 +40,21 @@ func TestSecretsAreNowhereButInTheScript(t *testing.T) {
 			}
 			job.Script = []string{`printf %s "$PASSWORD" | sha256sum`, "echo running; while [ ! -e go ]; do sleep 0.1; done"}
 			job.AfterScript = []string{"echo after"}
-			log := watchFor("\nrunning")
 			var seen string
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				<-log.done
-				seen = s.everythingVisible(t, job.ID) + "\n" + allArguments(t)
-				s.exec(job.ID, "touch /builds/grp/prj/go")
-			}()
-			result := s.runner.Run(t.Context(), job, log)
-			<-done
+			result := s.runWhile(job, "\nrunning", func(context.CancelCauseFunc) error {
+				visible, err := s.everythingVisible()
+				seen = visible + "\n" + allArguments()
+				return errors.Join(err, s.goOn(job.ID))
+			})
+			afterwards, err := s.everythingVisible()
+			require.NoError(t, err)
 			require.Equal(t, runner.Success, result.Status, "%s", result.Log)
 			for where, text := range map[string]string{
 				"the API or a command line": seen,
 				"the job's log":             string(result.Log),
 				"GitLab Runner's log":       diagnostics.String(),
 				"the manager's log":         m.log.String(),
-				"events after the job":      s.everythingVisible(t, job.ID),
+				"events after the job":      afterwards,
 			} {
 				for _, secret := range append(strings.Split(secrets["MULTI"], "\n"), secrets["PASSWORD"], secrets["KEYFILE"], job.Token, s.runner.Token) {
 					require.NotContains(t, text, secret, where)
@@ -69,28 +68,23 @@ func TestSecretsAreNowhereButInTheScript(t *testing.T) {
 }
 
 // everythingVisible is all that who may look into the namespace sees, but for Secrets, which are for secrets.
-func (s *site) everythingVisible(t *testing.T, _ int64) string {
-	t.Helper()
+func (s *site) everythingVisible() (string, error) {
 	core := s.client.CoreV1()
-	pods, err := core.Pods(s.namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	events, err := core.Events(s.namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	maps, err := core.ConfigMaps(s.namespace).List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
-	var text bytes.Buffer
-	for _, list := range []any{pods, events, maps} {
-		require.NoError(t, json.NewEncoder(&text).Encode(list))
+	ctx := s.t.Context()
+	pods, podsErr := core.Pods(s.namespace).List(ctx, metav1.ListOptions{})
+	events, eventsErr := core.Events(s.namespace).List(ctx, metav1.ListOptions{})
+	maps, mapsErr := core.ConfigMaps(s.namespace).List(ctx, metav1.ListOptions{})
+	if err := errors.Join(podsErr, eventsErr, mapsErr); err != nil {
+		return "", err
 	}
-	return text.String()
+	text, err := json.Marshal([]any{pods, events, maps})
+	return string(text), err
 }
 
-// allArguments are the command lines of all processes: everybody on a machine sees them, and pods of this cluster are
-// processes of this machine.
-func allArguments(t *testing.T) string {
-	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	require.NoError(t, err)
+// allArguments are the command lines of all processes: everybody on a machine sees them, and pods of the local cluster
+// are processes of this machine.
+func allArguments() string {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	var text strings.Builder
 	for _, file := range files {
 		// A process may have ended since.
