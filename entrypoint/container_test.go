@@ -124,12 +124,15 @@ func TestGitLabRunnerOfTheImageIsKept(t *testing.T) {
 }
 
 func TestTerminationMessage(t *testing.T) {
-	p := newContainers(t, map[wire.Role]image{wire.Build: {user: 1000, readOnly: true}})
-	f := p.boot(t, wire.Build, wire.EnvIdleTime+"=10ms")
-	require.Equal(t, wire.ExitOK, f.code(t))
-	message, err := os.ReadFile(filepath.Join(p.roots[wire.Build], "dev/termination-log"))
-	require.NoError(t, err)
-	require.Equal(t, "expired: nobody claimed the pod for 10ms\n", string(message))
+	p := newContainers(t, map[wire.Role]image{wire.Build: {user: 1000, readOnly: true}, wire.Helper: {}})
+	p.boot(t, wire.Build, wire.EnvIdleTime+"=10ms")
+	p.boot(t, wire.Helper, wire.EnvIdleTime+"=10ms")
+	for role, f := range p.firsts {
+		require.Equal(t, wire.ExitOK, f.code(t))
+		message, err := os.ReadFile(filepath.Join(p.roots[role], "dev/termination-log"))
+		require.NoError(t, err)
+		require.Equal(t, "expired: nobody claimed the pod for 10ms\n", string(message))
+	}
 }
 
 // What an exec leaves behind becomes a child of PID 1 as well.

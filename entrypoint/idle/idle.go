@@ -22,6 +22,10 @@ type Limits struct {
 	Abandon time.Duration
 }
 
+// Warming is how much longer a container waits while the other one has never been up: its image may be large, or the
+// registry slow. It doesn't wait for ever, so that a pod whose other container failed comes to an end.
+const Warming = 10 * time.Minute
+
 // Beat is how often the presence of a driver is shown to the other container, and looked for there. It is so much shorter
 // than the abandon time that a few beats may be lost.
 func (l Limits) Beat() time.Duration { return l.Abandon / 8 }
@@ -83,7 +87,11 @@ func Next(l Limits, s State, now time.Time) (Action, time.Time) {
 	case s.Claim == Unclaimed && l.Idle == 0:
 		return Wait, time.Time{}
 	case s.Claim == Unclaimed:
-		if at := s.Started.Add(l.Idle); now.Before(at) {
+		at := s.Started.Add(l.Idle)
+		if !s.Both {
+			at = at.Add(Warming)
+		}
+		if now.Before(at) {
 			return Wait, at
 		}
 		return Expire, time.Time{}

@@ -25,11 +25,17 @@ func TestNext(t *testing.T) {
 		again  time.Time
 	}{
 		"an unclaimed pod sleeps until its idle time is over": {
-			limits: limits, state: idle.State{Started: start}, now: after(time.Minute),
+			limits: limits, state: idle.State{Started: start, Both: true}, now: after(time.Minute),
 			action: idle.Wait, again: after(30 * time.Minute),
 		},
 		"an unclaimed pod expires when its idle time is over": {
-			limits: limits, state: idle.State{Started: start}, now: after(30 * time.Minute), action: idle.Expire,
+			limits: limits, state: idle.State{Started: start, Both: true}, now: after(30 * time.Minute), action: idle.Expire,
+		},
+		"a container waits longer for the other one to come up": {
+			limits: limits, state: idle.State{Started: start}, now: after(30 * time.Minute), action: idle.Wait, again: after(40 * time.Minute),
+		},
+		"but not for ever": {
+			limits: limits, state: idle.State{Started: start}, now: after(40 * time.Minute), action: idle.Expire,
 		},
 		"without an idle time an unclaimed pod never wakes up": {
 			limits: idle.Limits{Abandon: time.Minute}, state: idle.State{Started: start}, now: after(1000 * time.Hour), action: idle.Wait,
