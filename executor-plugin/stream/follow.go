@@ -58,6 +58,7 @@ type Timing struct {
 	Patience     time.Duration // without a connection, in all
 	NoticeAfter  time.Duration // of an outage it takes to be worth a line
 	Drain        time.Duration // for what is still under way when the pod is gone
+	Reason       time.Duration // for the cluster to say why it ended a script that had begun
 	CancelExtra  time.Duration // beyond the grace until a cancelled script is given up
 	DoneDelivery time.Duration // for the word that the exit was taken
 }
@@ -73,6 +74,7 @@ func DefaultTiming(abandon time.Duration) Timing {
 		Patience:     abandon,
 		NoticeAfter:  3 * time.Second,
 		Drain:        2 * time.Second,
+		Reason:       10 * time.Second,
 		CancelExtra:  15 * time.Second,
 		DoneDelivery: 250 * time.Millisecond,
 	}
@@ -137,6 +139,16 @@ func (f *follower) explain(ctx context.Context, err error) error {
 	}
 	if why := f.Check(ctx, err); why != nil {
 		return fmt.Errorf("%w; %w", why, err)
+	}
+	if !f.met {
+		return err // nothing was begun that the cluster could have ended
+	}
+	// A kubelet that ends a pod (its deadline, memory of the node) only says why when all of its containers have stopped.
+	select {
+	case end := <-f.Ends:
+		return fmt.Errorf("%s; %w", end.Reason, err)
+	case <-time.After(f.Timing.Reason):
+	case <-ctx.Done():
 	}
 	return err
 }

@@ -324,6 +324,35 @@ func TestAnEntrypointThatStopsIsExplainedByItsPod(t *testing.T) {
 	})
 }
 
+// A kubelet says why it ended a pod when all has ended, which is later than the entrypoint's word.
+func TestTheReasonOfAStopIsWaitedFor(t *testing.T) {
+	deadline := End{Reason: "pod a/b has ended: it was active too long", Gone: true}
+	for sentence, test := range map[string]struct {
+		reasonAfter time.Duration
+		says        string
+		takes       time.Duration
+	}{
+		"it comes":          {2 * time.Second, deadline.Reason + "; the pod can't run the script: told to stop", 2 * time.Second},
+		"it comes too late": {time.Minute, "the pod can't run the script: told to stop", DefaultTiming(0).Reason},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ends := make(chan End, 1)
+				p := &play{options: Options{Ends: ends}, connections: []func(*far){func(f *far) {
+					f.hello()
+					f.send(encodeJSON(wire.FrameError, wire.Failure{Message: "told to stop"}))
+					time.AfterFunc(test.reasonAfter, func() { ends <- deadline })
+					f.drain()
+				}}}
+				start := time.Now()
+				_, err := p.follow(t)
+				require.EqualError(t, err, test.says)
+				require.Equal(t, test.takes, time.Since(start))
+			})
+		})
+	}
+}
+
 func TestAFailureThatMayPassIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := func(f *far) {
