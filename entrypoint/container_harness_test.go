@@ -86,7 +86,7 @@ func makeRoot(t testing.TB, img image) string {
 	copyProgram(t, root, "/bin/busybox", "bin/busybox")
 	list, err := exec.Command("/bin/busybox", "--list").Output()
 	require.NoError(t, err)
-	for _, name := range strings.Fields(string(list)) {
+	for name := range strings.FieldsSeq(string(list)) {
 		if name != "busybox" && name != "bash" && (name != "sh" || img.shell == "") {
 			require.NoError(t, os.Symlink("busybox", filepath.Join(root, "bin", name)))
 		}

@@ -100,7 +100,7 @@ func TestTheOtherContainerIsRefused(t *testing.T) {
 		cmd.Env = []string{askEnv + "=" + wire.Socket(p.runDir(), wire.Helper)}
 		out, err = cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
-		require.Equal(t, "{\"message\":\"\"}\n", string(out), "the same words are heard from inside")
+		require.JSONEq(t, `{"message":""}`, string(out), "the same words are heard from inside")
 	}
 }
 

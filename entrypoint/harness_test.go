@@ -88,7 +88,7 @@ type pod struct {
 
 func newPod(t testing.TB) *pod {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pod-")
+	dir, err := os.MkdirTemp("", "pod-") //nolint:usetesting // t.TempDir is too long for a socket, and closed to other users
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	require.NoError(t, os.Chmod(dir, 0o777))

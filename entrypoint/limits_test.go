@@ -142,7 +142,7 @@ func goroutines(t testing.TB, f *first) int {
 	f.signal(t, syscall.SIGQUIT) // the runtime prints all, and ends
 	<-f.exited
 	n := 0
-	for _, goroutine := range strings.Split(f.log.String(), "\n\n") {
+	for goroutine := range strings.SplitSeq(f.log.String(), "\n\n") {
 		if strings.HasPrefix(goroutine, "goroutine ") && strings.Contains(goroutine, "idlecount/entrypoint/") {
 			n++
 		}

@@ -20,7 +20,7 @@
 //	IDLECOUNT_IDLE_TIME     how long an unclaimed pod waits before it ends itself, as a Go duration; 0s: for ever
 //	IDLECOUNT_ABANDON_TIME  how long a claimed pod goes on while no driver is attached (default 10m0s)
 //
-// Exit codes are those of package wire; PID 1 ends with 143 where it was told to stop while a job had the pod.
+// Exit codes are those of package wire.
 package main
 
 import (

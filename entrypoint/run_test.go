@@ -305,7 +305,7 @@ func TestStoppedWhileAScriptRuns(t *testing.T) {
 	s.until("up\n")
 	f.signal(t, syscall.SIGTERM)
 	require.Contains(t, s.failure().Message, "the container was told to stop")
-	require.Equal(t, 143, f.code(t))
+	require.Equal(t, wire.ExitStopped, f.code(t))
 }
 
 func TestAScriptThatFinishesItsWorkWhenStoppedHasDoneIt(t *testing.T) {
@@ -316,7 +316,7 @@ func TestAScriptThatFinishesItsWorkWhenStoppedHasDoneIt(t *testing.T) {
 	out, exit := s.rest()
 	require.True(t, strings.HasSuffix(out, "finished\n"), out)
 	require.Equal(t, 0, exit.Code)
-	require.Equal(t, 143, f.code(t))
+	require.Equal(t, wire.ExitStopped, f.code(t))
 }
 
 func TestStoppedWithoutAScript(t *testing.T) {
@@ -333,6 +333,6 @@ func TestStoppedWithoutAScript(t *testing.T) {
 	pidFile := filepath.Join(p.dir, "pid")
 	p.script(t, wire.Build, "a", "(trap '' TERM; while :; do sleep 0.1; done) & echo $! >"+pidFile)
 	f.signal(t, syscall.SIGTERM)
-	require.Equal(t, 143, f.code(t))
+	require.Equal(t, wire.ExitStopped, f.code(t))
 	require.False(t, alive(readPid(t, pidFile)), "what a script left behind ends as well")
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
@@ -70,7 +71,8 @@ func testScripts(t *testing.T, p *pod, shell string) {
 		big := strings.Repeat("0123456789abcdef", 20<<10)
 		out, exit := p.script(t, wire.Build, "big variable", "V='"+big+"'\nprintf '%s' \"$V\"\n")
 		require.Zero(t, exit.Code)
-		require.True(t, big == out, "%d bytes", len(out))
+		require.Len(t, out, len(big))
+		require.Equal(t, sha256.Sum256([]byte(big)), sha256.Sum256([]byte(out)), "a difference is not worth 320 KiB of log")
 	})
 	t.Run("a script of several MB", func(t *testing.T) {
 		out, exit := p.script(t, wire.Build, "big script", strings.Repeat(": ; # nothing to do here, for many lines\n", 100_000)+"echo done")

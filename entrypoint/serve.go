@@ -29,8 +29,6 @@ const (
 	// stopGrace is what a script gets when the container is told to stop; the kubelet's own patience is 30 s by default.
 	stopGrace    = 25 * time.Second
 	abandonGrace = 10 * time.Second
-	// exitStopped is that of a process ended by TERM, in the words of a shell.
-	exitStopped = 128 + int(unix.SIGTERM)
 	// terminationLog is where Kubernetes takes the reason of a container's end from.
 	terminationLog = "/dev/termination-log"
 )
@@ -90,7 +88,7 @@ func serve(runDir string, env []string, stderr io.Writer) (int, error) {
 
 // end ends what runs, says why, and returns the exit code.
 func end(action idle.Action, set settings, runDir string, runner *script.Runner, log *slog.Logger) int {
-	code, reason := exitStopped, "told to stop"
+	code, reason := wire.ExitStopped, "told to stop"
 	why, grace := script.Stopped, stopGrace
 	switch action {
 	case idle.End:

@@ -124,7 +124,7 @@ func (f *follower) fail(err error) error {
 // part waits until the driver has taken the end.
 func (f *follower) part() {
 	select {
-	case <-f.heard:
+	case <-f.heard: //nolint:errcheck // however it went
 	case <-f.evicted:
 	case <-time.After(silence):
 	}

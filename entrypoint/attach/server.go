@@ -44,11 +44,11 @@ type Server struct {
 }
 
 // Serve accepts connections until the listener is closed.
-func (s *Server) Serve(listener *net.UnixListener) error {
+func (s *Server) Serve(listener *net.UnixListener) {
 	for {
 		conn, err := listener.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
-			return nil
+			return
 		}
 		if err != nil {
 			// Out of descriptors or memory: what the container has is spent by the job, and may come back.

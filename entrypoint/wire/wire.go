@@ -56,9 +56,10 @@ const (
 	ExitOK        = 0
 	ExitError     = 1
 	ExitUsage     = 2
-	ExitExpired   = 10 // claim: the idle timer was first
-	ExitOther     = 11 // claim: the pod belongs to another job
-	ExitAbandoned = 12 // PID 1: no driver attached for the abandon time
+	ExitExpired   = 10  // claim: the idle timer was first
+	ExitOther     = 11  // claim: the pod belongs to another job
+	ExitAbandoned = 12  // PID 1: no driver attached for the abandon time
+	ExitStopped   = 143 // PID 1: told to stop while a job had the pod
 )
 
 // ClaimResult is what `entrypoint claim` prints, one line of JSON.
