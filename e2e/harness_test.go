@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -45,8 +46,6 @@ func TestMain(m *testing.M) {
 }
 
 // build makes the kit once; a test that has no cluster never asks for it.
-//
-//nolint:gochecknoglobals // a function, never changed
 var build = sync.OnceValues(func() (kit, error) {
 	ctx := context.Background()
 	binaries, err := images.BuildBinaries(ctx, os.Getenv(folderVariable), images.Idlecount)
@@ -124,9 +123,7 @@ func (s *site) configure(more settings) {
 		"cpu_request": "1m", "helper_cpu_request": "1m", "memory_request": "8Mi", "helper_memory_request": "8Mi",
 		"poll_timeout": 300,
 	}
-	for key, value := range more {
-		table[key] = value
-	}
+	maps.Copy(table, more)
 	for key, value := range table {
 		if name, ok := value.(images.Name); ok {
 			table[key] = s.refs[string(name)]
@@ -187,7 +184,7 @@ func numbered(job runner.Job) runner.Job {
 	return job
 }
 
-//nolint:gochecknoglobals // the counter of this process
+// lastID is the counter of this process.
 var lastID atomic.Int64
 
 func nextID() int64 {

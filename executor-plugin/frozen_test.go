@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -38,9 +39,7 @@ func TestAJobKeepsTheSettingsItBeganWith(t *testing.T) {
 	_, err = runnerOf(call, env)
 	require.Error(t, err, "without what the config stage left, the file is read")
 
-	for name, value := range settings.JobEnv {
-		env[name] = value
-	}
+	maps.Copy(env, settings.JobEnv)
 	got, err = runnerOf(call, env)
 	require.NoError(t, err)
 	require.Equal(t, want.ShortToken(), got.ShortToken())

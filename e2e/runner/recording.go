@@ -102,7 +102,7 @@ func (r *Recording) add(file, content string) {
 // recordedVariables are the job's variables among those of a call.
 func recordedVariables(env0 string) []Variable {
 	var variables []Variable
-	for _, line := range strings.Split(env0, "\x00") {
+	for line := range strings.SplitSeq(env0, "\x00") {
 		key, value, _ := strings.Cut(line, "=")
 		if name, ok := strings.CutPrefix(key, "CUSTOM_ENV_"); ok {
 			variables = append(variables, Variable{Key: name, Value: value})

@@ -3,6 +3,7 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -54,9 +55,9 @@ type Call struct {
 
 // Call is the last call of a stage; false where there was none.
 func (r Result) Call(stage string) (Call, bool) {
-	for i := len(r.Calls) - 1; i >= 0; i-- {
-		if r.Calls[i].Stage == stage {
-			return r.Calls[i], true
+	for _, call := range slices.Backward(r.Calls) {
+		if call.Stage == stage {
+			return call, true
 		}
 	}
 	return Call{}, false

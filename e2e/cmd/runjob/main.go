@@ -56,7 +56,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, err
 		return nil
 	})
 	if err := flags.Parse(args); err != nil {
-		return 2, nil // flag has printed it
+		return 2, nil //nolint:nilerr // flag has printed it
 	}
 	if flags.NArg() > 0 || len(job.Script) == 0 {
 		return 2, fmt.Errorf("give the script with --script 'command'; see --help")

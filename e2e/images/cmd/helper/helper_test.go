@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -109,26 +110,33 @@ func TestAnArchiveCannotLeaveTheWorkingDirectory(t *testing.T) {
 func TestArtifactsArePostedAsGitLabTakesThem(t *testing.T) {
 	project(t)
 	var archive []byte
+	var posted *http.Request
+	var name string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			_, _ = w.Write(archive)
 			return
 		}
-		require.Equal(t, "/api/v4/jobs/106/artifacts", r.URL.Path)
-		require.Equal(t, "zip", r.URL.Query().Get("artifact_format"))
-		require.Equal(t, "archive", r.URL.Query().Get("artifact_type"))
-		require.Equal(t, "jobtok-106", r.Header.Get("JOB-TOKEN"))
+		posted = r
 		file, header, err := r.FormFile("file")
-		require.NoError(t, err)
-		require.Equal(t, "a.zip", header.Filename)
-		archive, err = io.ReadAll(file)
-		require.NoError(t, err)
+		if err == nil {
+			name = header.Filename
+			archive, err = io.ReadAll(file)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
 		w.WriteHeader(http.StatusCreated)
 	}))
 	defer server.Close()
 	require.NoError(t, run(t.Context(), []string{"artifacts-uploader", "--url", server.URL, "--token", "jobtok-106", "--id", "106",
 		"--timeout", "1h0m0s", "--response-header-timeout", "10m0s", "--path", "out/", "--exclude", "out/run.sh", "--name", "a",
 		"--artifact-format", "zip", "--artifact-type", "archive"}))
+	require.Equal(t, "/api/v4/jobs/106/artifacts", posted.URL.Path)
+	require.Equal(t, "artifact_format=zip&artifact_type=archive", posted.URL.RawQuery)
+	require.Equal(t, "jobtok-106", posted.Header.Get("JOB-TOKEN"))
+	require.Equal(t, "a.zip", name)
 
 	t.Chdir(t.TempDir())
 	require.NoError(t, run(t.Context(), []string{"artifacts-downloader", "--url", server.URL, "--token", "jobtok-107", "--id", "106"}))
