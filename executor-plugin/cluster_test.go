@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,6 +24,7 @@ import (
 	"idlecount.dev/idlecount/e2e/cluster"
 	"idlecount.dev/idlecount/e2e/cluster/clustertest"
 	"idlecount.dev/idlecount/e2e/runner"
+	"idlecount.dev/idlecount/entrypoint/wire"
 	"idlecount.dev/idlecount/executor-plugin/kube"
 	"idlecount.dev/idlecount/factory"
 )
@@ -96,6 +99,37 @@ func TestServicesAreReachableAndGetTheirVariables(t *testing.T) {
 	pods := <-kept
 	require.Len(t, pods, 1)
 	require.NotContains(t, pods[0].String(), "s3cr3t", "no secret is in a pod")
+}
+
+// prepare was killed after it had made the pod and before it made what belongs to it.
+func TestPrepareCompletesThePodOfAnEarlierTry(t *testing.T) {
+	g := newGround(t)
+	job := script("for i in 1 2 3 4 5 6 7 8 9 10; do cat < /dev/tcp/web/8080 && break; sleep 0.3; done")
+	service := runner.Service{Name: g.images["job-busybox"], Alias: "web", Variables: []runner.Variable{{Key: "WORD", Value: "found"}},
+		Entrypoint: []string{"/bin/sh", "-c", `while :; do echo "word: $WORD" | nc -l -p 8080; done`}}
+	job.Services = []runner.Service{service}
+	g.runner.Observe = func(stage string, pid int) {
+		if stage != "prepare" || len(g.ofJob(t, job.ID)) > 0 {
+			return
+		}
+		for range 10_000 {
+			if len(g.ofJob(t, job.ID)) > 0 {
+				break
+			}
+		}
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+		// It may have come further than that.
+		_ = g.client.CoreV1().Secrets(g.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
+	}
+	g.runner.Custom.CleanupExec = ""
+	result := g.run(t, job)
+	require.Equal(t, runner.Success, result.Status)
+	require.Contains(t, string(result.Log), "is the job's already, from an earlier try")
+	require.Contains(t, string(result.Log), "word: found")
+	require.Len(t, g.ofJob(t, job.ID), 1)
+	secrets, err := g.client.CoreV1().Secrets(g.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: factory.LabelJob})
+	require.NoError(t, err)
+	require.Len(t, secrets.Items, 1)
 }
 
 func TestExitCodesReachTheRunner(t *testing.T) {
@@ -335,33 +369,119 @@ func TestTwentyJobsAtOnceOnIdlePods(t *testing.T) {
 	}
 }
 
-// The API server restarts in the middle of a script: no line is lost, none comes twice.
-func TestAnAPIServerThatRestartsUnderAJob(t *testing.T) {
+// The idle timer of a pod and a claim meet: the timer was first, and the API doesn't know yet.
+func TestAPodThatHasJustExpiredIsDroppedForTheNext(t *testing.T) {
+	g := newGround(t)
+	idle := g.idle(t, 3)
+	for _, pod := range idle[:2] {
+		g.exec(t, pod.Name, "printf 'expired\\n' > "+wire.ClaimFile)
+	}
+	// Until it is a pod that expired: the order of the tries is random.
+	var result runner.Result
+	for range 10 {
+		result = g.run(t, script("echo pod=$HOSTNAME="))
+		require.Equal(t, runner.Success, result.Status)
+		if strings.Contains(string(result.Log), "had just expired; trying another one") {
+			break
+		}
+		idle[2] = g.again(t, idle[2].Name)
+	}
+	require.Contains(t, string(result.Log), "had just expired; trying another one")
+	require.NotContains(t, string(result.Log), "\npod=idle-0=")
+	require.NotContains(t, string(result.Log), "\npod=idle-1=")
+}
+
+// again waits until a pod is gone and makes it anew.
+func (g *ground) again(t *testing.T, name string) *corev1.Pod {
+	t.Helper()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		_, err := g.pods().Get(t.Context(), name, metav1.GetOptions{})
+		require.True(c, apierrors.IsNotFound(err))
+	}, time.Minute, 50*time.Millisecond)
+	return g.make(t, name)
+}
+
+// exec runs a line of shell in the build container of a pod.
+func (g *ground) exec(t *testing.T, pod, line string) {
+	t.Helper()
+	client, err := connect(Call{Access: kube.Access{Kubeconfig: g.kubeconfig}}, g.settings, func(string) {})
+	require.NoError(t, err)
+	conn, err := client.Open(t.Context(), pod, "build", "/bin/sh", "-c", line)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = io.ReadAll(conn)
+	require.NoError(t, err)
+}
+
+func TestAPodThatIsStillStartingIsClaimedAndWaitedFor(t *testing.T) {
+	g := newGround(t)
+	pod := factory.IdlePod(g.settings, g.shape(t), "warming", 30*time.Minute, factory.Owner{Name: g.anchor.Name, UID: g.anchor.UID})
+	_, err := g.pods().Create(t.Context(), pod, metav1.CreateOptions{})
+	require.NoError(t, err)
+	result := g.run(t, script("echo pod=$HOSTNAME="))
+	require.Equal(t, runner.Success, result.Status)
+	require.Contains(t, string(result.Log), "taking pod "+g.namespace+"/warming, which is still starting")
+	require.Contains(t, string(result.Log), "\npod=warming=")
+}
+
+// Parts of the control plane restart under a job: no line is lost, none comes twice, the exit code is right.
+func TestRestartsUnderAJob(t *testing.T) {
 	if testing.Short() {
 		t.Skip("stops the API server")
 	}
 	faults := clustertest.Local(t)
-	g := newGround(t)
-	g.idle(t, 1)
-	const lines = 1500
-	job := script(fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo line $i end; i=$((i+1)); sleep 0.01; done; exit 5", lines))
-	live := &trigger{word: "line 100 end", then: func() {
-		go func() {
-			_, _ = faults.CutConnections(context.Background())
-			_ = faults.Restart(context.Background(), cluster.APIServer)
-		}()
-	}}
-	result := g.runner.Run(t.Context(), job, live)
-	require.Equal(t, 5, result.ExitCode, "%s", result.Log)
-	var want strings.Builder
-	for i := range lines {
-		fmt.Fprintf(&want, "line %d end\n", i)
+	for sentence, test := range map[string]struct {
+		stage string // in which it happens
+		fault func() error
+	}{
+		"the API server, while the script runs": {"build_script", func() error {
+			if _, err := faults.CutConnections(context.Background()); err != nil {
+				return err
+			}
+			return faults.Restart(context.Background(), cluster.APIServer)
+		}},
+		"the API server, while the pod is claimed": {"prepare", func() error { return faults.Restart(context.Background(), cluster.APIServer) }},
+		"the kubelet, while the script runs":       {"build_script", func() error { return faults.Restart(context.Background(), cluster.Kubelet) }},
+		"all connections, again and again": {"build_script", func() error {
+			for range 8 {
+				time.Sleep(time.Second)
+				if _, err := faults.CutConnections(context.Background()); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			g := newGround(t)
+			g.idle(t, 1)
+			const lines = 1200
+			job := script(fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo line $i end; i=$((i+1)); sleep 0.01; done; exit 5", lines))
+			done := make(chan error, 1)
+			begin := sync.OnceFunc(func() { go func() { done <- test.fault() }() })
+			live := &trigger{word: "line 100 end", then: func() {
+				if test.stage == "build_script" {
+					begin()
+				}
+			}}
+			g.runner.Observe = func(stage string, _ int) {
+				if stage == "prepare" && stage == test.stage {
+					begin()
+				}
+			}
+			result := g.runner.Run(t.Context(), job, live)
+			require.NoError(t, <-done)
+			require.Equal(t, 5, result.ExitCode, "%s", result.Log)
+			var want, got strings.Builder
+			for i := range lines {
+				fmt.Fprintf(&want, "line %d end\n", i)
+			}
+			for line := range strings.Lines(string(result.Output("build_script"))) {
+				if strings.HasPrefix(line, "line ") {
+					got.WriteString(line)
+				}
+			}
+			require.Equal(t, want.String(), got.String())
+		})
 	}
-	var got strings.Builder
-	for line := range strings.Lines(string(result.Output("build_script"))) {
-		if strings.HasPrefix(line, "line ") {
-			got.WriteString(line)
-		}
-	}
-	require.Equal(t, want.String(), got.String())
 }

@@ -31,11 +31,8 @@ func (w want) cold(ctx context.Context, why string) error {
 
 // start sees a new pod through to the handshake.
 func (w want) start(ctx context.Context, pod *corev1.Pod) error {
-	// The pod first, then what belongs to it: the kubelet waits, and nothing can be left behind without its owner.
-	for _, secret := range factory.Dependents(pod, w.shape, w.job.Shape) {
-		if err := w.createSecret(ctx, secret); err != nil {
-			return err
-		}
+	if err := w.createDependents(ctx, pod); err != nil {
+		return err
 	}
 	ready, err := w.waitReady(ctx, pod)
 	if err != nil {
@@ -103,6 +100,17 @@ func pause(ctx context.Context, n int, last error) error {
 		}
 		return last
 	}
+}
+
+// createDependents makes what belongs to a pod, after it: the kubelet waits for it, and nothing can be left behind without
+// its owner.
+func (w want) createDependents(ctx context.Context, pod *corev1.Pod) error {
+	for _, secret := range factory.Dependents(pod, w.shape, w.job.Shape) {
+		if err := w.createSecret(ctx, secret); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (w want) createSecret(ctx context.Context, secret *corev1.Secret) error {

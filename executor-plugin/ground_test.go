@@ -176,15 +176,23 @@ func (g *ground) shape(t *testing.T) factory.Shape {
 func (g *ground) idle(t *testing.T, n int) []*corev1.Pod {
 	t.Helper()
 	made := make([]*corev1.Pod, n)
+	var group sync.WaitGroup
 	for i := range made {
-		pod := factory.IdlePod(g.settings, g.shape(t), "idle-"+strconv.Itoa(i), 30*time.Minute, factory.Owner{Name: g.anchor.Name, UID: g.anchor.UID})
-		_, err := g.pods().Create(t.Context(), pod, metav1.CreateOptions{})
-		require.NoError(t, err)
+		group.Go(func() { made[i] = g.make(t, "idle-"+strconv.Itoa(i)) })
 	}
-	for i := range made {
-		made[i] = g.wait(t, "idle-"+strconv.Itoa(i), func(pod *corev1.Pod) bool { return factory.ReadySince(pod) != nil })
-	}
+	group.Wait()
+	require.NotContains(t, made, (*corev1.Pod)(nil))
 	return made
+}
+
+// make makes an idle pod and waits until it is ready.
+func (g *ground) make(t *testing.T, name string) *corev1.Pod {
+	pod := factory.IdlePod(g.settings, g.shape(t), name, 30*time.Minute, factory.Owner{Name: g.anchor.Name, UID: g.anchor.UID})
+	if _, err := g.pods().Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Errorf("create pod %s: %v", name, err)
+		return nil
+	}
+	return g.wait(t, name, func(pod *corev1.Pod) bool { return factory.ReadySince(pod) != nil })
 }
 
 // wait watches a pod until it is as wanted.
@@ -193,14 +201,17 @@ func (g *ground) wait(t *testing.T, name string, wanted func(*corev1.Pod) bool) 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	watch, err := g.pods().Watch(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()})
-	require.NoError(t, err)
+	if err != nil {
+		t.Errorf("watch pod %s: %v", name, err)
+		return nil
+	}
 	defer watch.Stop()
 	for event := range watch.ResultChan() {
 		if pod, ok := event.Object.(*corev1.Pod); ok && wanted(pod) {
 			return pod
 		}
 	}
-	t.Fatalf("pod %s didn't become as wanted", name)
+	t.Errorf("pod %s didn't become as wanted", name)
 	return nil
 }
 

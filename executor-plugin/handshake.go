@@ -84,7 +84,7 @@ func (w want) shake(ctx context.Context, pod *corev1.Pod) (handshakeResult, erro
 	if err != nil {
 		return handshakeResult{}, err
 	}
-	defer conn.Close() //nolint:errcheck // nothing to do about it
+	defer conn.Close()
 	answer, err := io.ReadAll(io.LimitReader(conn, 4096))
 	exit, exited := errors.AsType[*kube.ExitError](err)
 	if err != nil && !exited {

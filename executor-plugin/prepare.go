@@ -77,14 +77,14 @@ func (w want) acquire(ctx context.Context) error {
 func (w want) warm(ctx context.Context, got claim.Claimed, tookAPI time.Duration) (miss string, err error) {
 	pod := got.Pod
 	if got.Warming {
-		w.say(fmt.Sprintf("claimed warm pod %s, which is still starting", nameOf(pod)))
-		pod, err = w.waitReady(ctx, pod)
+		ready, err := w.arrival(ctx, got)
 		if gone, ok := errors.AsType[*podGoneError](err); ok {
-			return gone.Error(), w.drop(ctx, got.Pod)
+			return gone.Error(), w.drop(ctx, pod)
 		}
 		if err != nil {
-			return "", errors.Join(err, w.drop(ctx, got.Pod))
+			return "", errors.Join(err, w.drop(ctx, pod))
 		}
+		pod = ready
 	}
 	begin := time.Now()
 	result, err := w.handshake(ctx, pod)
@@ -103,6 +103,18 @@ func (w want) warm(ctx context.Context, got claim.Claimed, tookAPI time.Duration
 		miss = fmt.Sprintf("pod %s can't be used: %s", nameOf(pod), result.why)
 	}
 	return miss, w.drop(ctx, pod)
+}
+
+// arrival waits for a claimed pod that is still starting.
+func (w want) arrival(ctx context.Context, got claim.Claimed) (*corev1.Pod, error) {
+	w.say(fmt.Sprintf("taking pod %s, which is still starting", nameOf(got.Pod)))
+	if got.Again {
+		// An earlier try may have been killed between the pod and what belongs to it.
+		if err := w.createDependents(ctx, got.Pod); err != nil {
+			return nil, err
+		}
+	}
+	return w.waitReady(ctx, got.Pod)
 }
 
 // report is the one line in the job's log that says what the job got.

@@ -151,7 +151,7 @@ func (s scene) cancel(ctx context.Context, id string, grace time.Duration) error
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // nothing to do about it
+	defer conn.Close()
 	_, err = io.Copy(io.Discard, conn)
 	return err
 }

@@ -40,9 +40,6 @@ func New(cfg *rest.Config, namespace string, patience Patience) (*Client, error)
 	return &Client{config: cfg, rest: client, codec: runtime.NewParameterCodec(scheme), namespace: namespace, patience: patience}, nil
 }
 
-// Namespace is the one that all calls are made in.
-func (c *Client) Namespace() string { return c.namespace }
-
 // Get reads a pod from the store.
 func (c *Client) Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Pod, error) {
 	var pod *corev1.Pod

@@ -38,7 +38,7 @@ func (f *follower) connect(ctx context.Context) (wire.Exit, error) {
 	if err != nil {
 		return wire.Exit{}, &lostError{err}
 	}
-	defer conn.Close() //nolint:errcheck // nothing to do about it
+	defer conn.Close()
 	s := &session{follower: f, controls: newControls(), opened: time.Now(), acked: f.offset}
 	frames := make(chan received)
 	opening := f.opening()
