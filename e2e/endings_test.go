@@ -152,6 +152,29 @@ func TestAnAbortedJobLeavesNothing(t *testing.T) {
 	s.untilNone(job.ID)
 }
 
+func TestJobsThatTakeTooLong(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, nil)
+	for sentence, test := range map[string]struct {
+		timeout   time.Duration
+		variables []runner.Variable
+		stages    string // from the script on
+	}{
+		"the job's timeout":    {20 * time.Second, nil, "build_script cleanup"},
+		"the script's timeout": {time.Hour, []runner.Variable{{Key: "RUNNER_SCRIPT_TIMEOUT", Value: "1s"}}, "build_script after_script cleanup_file_variables cleanup"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			s := s.with(t)
+			job := numbered(runner.Job{Timeout: test.timeout, Variables: test.variables, Script: []string{"echo running; sleep 600"}, AfterScript: []string{"echo after"}})
+			result := s.run(job)
+			require.Equal(t, runner.JobExecutionTimeout, result.FailureReason)
+			stages := strings.Join(result.Stages(), " ")
+			require.True(t, strings.HasSuffix(stages, " "+test.stages), stages)
+			s.untilNone(job.ID)
+		})
+	}
+}
+
 func TestPrepareCutShortIsRepeatedWithOnePod(t *testing.T) {
 	t.Parallel()
 	for sentence, idle := range map[string]int{"with a warm pod": 3, "with a cold one": 0} {
