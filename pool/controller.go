@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -101,7 +103,8 @@ func (c *controller) run(ctx, stop context.Context) error {
 	return nil
 }
 
-// begins asks for passes over a namespace's pools once the namespace was seen.
+// begins asks for passes over all pools of a namespace once the namespace was seen: those of the configuration, and those
+// that it has left, whose anchors and pods the watches have shown before passes could be made.
 func (c *controller) begins(ctx context.Context, namespace string, n *namespaceCache) {
 	if !cache.WaitForCacheSync(ctx.Done(), n.pods.HasSynced, n.anchors.HasSynced) {
 		return
@@ -110,6 +113,9 @@ func (c *controller) begins(ctx context.Context, namespace string, n *namespaceC
 		if k.namespace == namespace {
 			c.queue.Add(k)
 		}
+	}
+	for _, name := range slices.Concat(n.anchors.GetStore().ListKeys(), n.pods.GetIndexer().ListIndexFuncValues(byPool)) {
+		c.queue.Add(key{namespace, strings.TrimPrefix(name, namespace+"/")})
 	}
 	c.queue.Add(key{namespace: namespace})
 }

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -453,10 +454,11 @@ func through(tr *transport) option {
 	}
 }
 
-// lagging delays what watches show.
-func lagging(by time.Duration) option {
+// lagging delays what watches show, all of them or those of some resources.
+func lagging(by time.Duration, resources ...string) option {
 	return through(&transport{after: func(req *http.Request, answer *http.Response) {
-		if req.URL.Query().Get("watch") == "true" {
+		resource := req.URL.Path[strings.LastIndex(req.URL.Path, "/")+1:]
+		if req.URL.Query().Get("watch") == "true" && (len(resources) == 0 || slices.Contains(resources, resource)) {
 			answer.Body = newLagged(answer.Body, by)
 		}
 	}})
