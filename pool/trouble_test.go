@@ -35,7 +35,7 @@ func TestAQuotaIsNamedAndFillingResumesWhenItGrows(t *testing.T) {
 	m := g.manage(g.config("idle_count = 4", kwok))
 	short := g.view.awaitShortfall(t, status.Quota)
 	require.Contains(t, short.Message, "exceeded quota: two-pods")
-	require.Len(t, g.view.in(factory.Idle, factory.Warming), 2)
+	g.view.awaitPods(t, 2, factory.Idle)
 	g.awaitEvent("Shortfall", "Quota: pods")
 
 	quota.Spec.Hard[corev1.ResourcePods] = resource.MustParse("10")
@@ -229,7 +229,7 @@ func TestPodsWithoutANodeAreHeldAndTheReasonIsTheSchedulers(t *testing.T) {
 	m := g.manage(g.config("idle_count = 3", nowhere))
 	short := g.view.awaitShortfall(t, status.Unschedulable)
 	require.Contains(t, short.Message, "nodes are available")
-	require.Len(t, g.view.in(factory.Warming), 3, "an autoscaler has to see all that is wanted")
+	g.view.await(t, "all that is wanted is made: an autoscaler has to see it", func() bool { return len(g.view.in(factory.Warming)) == 3 })
 	require.Zero(t, m.metric("idlecount_pods_deleted_total"))
 }
 
