@@ -141,6 +141,7 @@ func TestEndOf(t *testing.T) {
 		"the other container has ended": {running(ended(1, "Error", 1)), "", false},
 		"out of memory, with a limit":   {running(func(p *corev1.Pod) { ended(0, "OOMKilled", 137)(p); p.Spec.Containers[0].Resources.Limits = limit }), "used more memory than it may (its limit is 512Mi)", true},
 		"given up by its PID 1":         {running(ended(0, "Error", 12)), "no driver was attached", true},
+		"stopped by the kubelet":        {running(ended(0, "Error", 143)), "was stopped by its node", true},
 		"PID 1 was killed":              {running(ended(0, "Error", 137)), "ended with exit code 137", true},
 		"evicted by its node": {running(func(p *corev1.Pod) {
 			p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "The node was low on resource: memory."
