@@ -17,16 +17,16 @@ import (
 )
 
 // cold makes a pod for the job. why is the reason for which there was no warm one.
-func (w want) cold(ctx context.Context, why string) error {
+func (w want) cold(ctx context.Context, why string) (*corev1.Pod, error) {
 	w.say("no warm pod: " + why + "; making one")
 	pod, err := w.create(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := w.start(ctx, pod); err != nil {
-		return errors.Join(err, w.drop(ctx, pod))
+		return nil, errors.Join(err, w.drop(ctx, pod))
 	}
-	return nil
+	return pod, nil
 }
 
 // start sees a new pod through to the handshake.

@@ -37,7 +37,12 @@ func prepare(ctx context.Context, t target, env job.Env) error {
 	}
 	w := want{target: t, job: j, shape: shape, begin: time.Now()}
 	w.deadline = w.begin.Add(time.Duration(t.runner.Kubernetes.PollTimeout) * time.Second)
-	return w.acquire(ctx)
+	pod, err := w.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	leave(env, j.Meta.ID, pod)
+	return nil
 }
 
 // want is a job that wants a pod.
@@ -49,7 +54,8 @@ type want struct {
 	deadline time.Time // for a pod to be ready
 }
 
-func (w want) acquire(ctx context.Context) error {
+// acquire returns the job's pod, which knows its job.
+func (w want) acquire(ctx context.Context) (*corev1.Pod, error) {
 	var tried []types.UID
 	var lastMiss string
 	for range maxPods {
@@ -59,12 +65,12 @@ func (w want) acquire(ctx context.Context) error {
 			return w.cold(ctx, w.whyNone(ctx, none, lastMiss))
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		tookAPI := time.Since(begin)
-		miss, err := w.warm(ctx, got, tookAPI)
+		pod, miss, err := w.warm(ctx, got, tookAPI)
 		if err != nil || miss == "" {
-			return err
+			return pod, err
 		}
 		lastMiss = miss
 		w.say(miss + "; trying another one")
@@ -74,35 +80,35 @@ func (w want) acquire(ctx context.Context) error {
 }
 
 // warm makes sure of a pod that was claimed. miss says why it is no good, "" where it is.
-func (w want) warm(ctx context.Context, got claim.Claimed, tookAPI time.Duration) (miss string, err error) {
-	pod := got.Pod
+func (w want) warm(ctx context.Context, got claim.Claimed, tookAPI time.Duration) (pod *corev1.Pod, miss string, err error) {
+	pod = got.Pod
 	if got.Warming {
 		ready, err := w.arrival(ctx, got)
 		if gone, ok := errors.AsType[*podGoneError](err); ok {
-			return gone.Error(), w.drop(ctx, pod)
+			return nil, gone.Error(), w.drop(ctx, pod)
 		}
 		if err != nil {
-			return "", errors.Join(err, w.drop(ctx, pod))
+			return nil, "", errors.Join(err, w.drop(ctx, pod))
 		}
 		pod = ready
 	}
 	begin := time.Now()
 	result, err := w.handshake(ctx, pod)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	switch result.outcome {
 	case shaken:
 		w.report(got, pod, tookAPI, time.Since(begin))
-		return "", nil
+		return pod, "", nil
 	case belongsToOther:
-		return fmt.Sprintf("pod %s says that it belongs to another job", nameOf(pod)), nil
+		return nil, fmt.Sprintf("pod %s says that it belongs to another job", nameOf(pod)), nil
 	case expired:
 		miss = fmt.Sprintf("pod %s had just expired", nameOf(pod))
 	case unusable:
 		miss = fmt.Sprintf("pod %s can't be used: %s", nameOf(pod), result.why)
 	}
-	return miss, w.drop(ctx, pod)
+	return nil, miss, w.drop(ctx, pod)
 }
 
 // arrival waits for a claimed pod that is still starting.

@@ -42,9 +42,11 @@ func runScript(ctx context.Context, t target, env job.Env, call Call, out io.Wri
 		return fmt.Errorf("the script of %s has %d MiB, at most %d can be run", call.Part, len(text)>>20, wire.MaxScript>>20)
 	}
 	role := placement(call.Part)
-	pod, err := findPod(ctx, t, id, role)
-	if err != nil {
-		return err
+	pod := found(env, id, t.runner.Kubernetes.Namespace)
+	if pod == nil {
+		if pod, err = findPod(ctx, t, id, role); err != nil {
+			return err
+		}
 	}
 	s := scene{target: t, pod: pod, role: role}
 	exit, err := s.follow(ctx, stream.Script{ID: call.Part + "-" + rand.String(8), Text: text}, out, cancel)

@@ -19,7 +19,11 @@ import (
 // stdout. It returns at once; what goes wrong comes out of Read, which ends with io.EOF where the command ended well. It is
 // the one place that knows how a container is reached.
 func (c *Client) Open(ctx context.Context, pod, container string, command ...string) (io.ReadWriteCloser, error) {
-	executor, err := c.executor(pod, container, command)
+	target := c.rest.Get().Namespace(c.namespace).Resource("pods").Name(pod).SubResource("exec").URL()
+	target.RawQuery = url.Values{
+		"container": {container}, "command": command, "stdin": {"true"}, "stdout": {"true"}, "stderr": {"true"},
+	}.Encode()
+	executor, err := remotecommand.NewWebSocketExecutor(c.config, http.MethodGet, target.String())
 	if err != nil {
 		return nil, fmt.Errorf("open a stream to container %s of pod %s/%s: %w", container, c.namespace, pod, err)
 	}
@@ -28,27 +32,23 @@ func (c *Client) Open(ctx context.Context, pod, container string, command ...str
 	s := &stream{PipeReader: stdout, input: newHandoff(), cancel: cancel}
 	go func() {
 		var stderr tail
-		err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: s.input, Stdout: output, Stderr: &stderr})
+		options := remotecommand.StreamOptions{Stdin: s.input, Stdout: output, Stderr: &stderr}
+		err := executor.StreamWithContext(ctx, options)
+		if needsSPDY(err) { // nothing was read or written yet
+			err = c.overSPDY(ctx, target, options)
+		}
 		s.input.close()
 		_ = output.CloseWithError(c.outcome(err, command, stderr.text()))
 	}()
 	return s, nil
 }
 
-func (c *Client) executor(pod, container string, command []string) (remotecommand.Executor, error) {
-	target := c.rest.Get().Namespace(c.namespace).Resource("pods").Name(pod).SubResource("exec").URL()
-	target.RawQuery = url.Values{
-		"container": {container}, "command": command, "stdin": {"true"}, "stdout": {"true"}, "stderr": {"true"},
-	}.Encode()
-	websocket, err := remotecommand.NewWebSocketExecutor(c.config, http.MethodGet, target.String())
+func (c *Client) overSPDY(ctx context.Context, target *url.URL, options remotecommand.StreamOptions) error {
+	executor, err := remotecommand.NewSPDYExecutor(c.config, http.MethodPost, target)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	spdy, err := remotecommand.NewSPDYExecutor(c.config, http.MethodPost, target)
-	if err != nil {
-		return nil, err
-	}
-	return remotecommand.NewFallbackExecutor(websocket, spdy, needsSPDY)
+	return executor.StreamWithContext(ctx, options)
 }
 
 // needsSPDY is true where something between here and the kubelet may not speak WebSocket, or where the runner may only
