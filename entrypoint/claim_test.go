@@ -78,7 +78,9 @@ func TestClaimsAndTimersExcludeEachOther(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
 	outcomes := map[string]int{}
-	for range 25 {
+	// On a busy machine one side may win often: it goes on until both have won.
+	for round := 0; round < 25 || len(outcomes) < 2; round++ {
+		require.Less(t, round, 400, "the race was none: %v", outcomes)
 		p := newPod(t)
 		idle := 40 + random.IntN(60)
 		timer := fmt.Sprintf("%s=%dms", wire.EnvIdleTime, idle)
@@ -121,7 +123,6 @@ func TestClaimsAndTimersExcludeEachOther(t *testing.T) {
 		}
 	}
 	t.Logf("%v", outcomes)
-	require.Len(t, outcomes, 2, "the race was none")
 }
 
 func TestAbandon(t *testing.T) {

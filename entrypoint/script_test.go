@@ -36,7 +36,8 @@ func scriptCases() map[string]struct {
 		"quotes, newlines and dollars stay":       {"A='a\n\"$B\\n'\nprintf '%s\\n' \"$A\"", "a\n\"$B\\n\n", 0},
 		"nobody inherits the script":              {"for f in /proc/self/fd/*; do readlink $f; done | grep -c memfd", "0\n", 1},
 		"descriptor 3 is free":                    {"(echo x >&3) 2>/dev/null && echo open\nexec 3>&1\necho y >&3", "y\n", 0},
-		"no signal is blocked or ignored":         {"grep -E 'Sig(Blk|Ign)' /proc/self/status | grep -v 0000000000000000", "", 1},
+		// But 32, which the C library keeps for itself, and ignores in what make starts.
+		"no signal is blocked or ignored":         {"grep -E 'Sig(Blk|Ign)' /proc/self/status | grep -v '00000000[08]0000000'", "", 1},
 		"nothing of ours is in the environment":   {"env | grep IDLECOUNT_", "", 1},
 		"it leads a session of its own":           {"[ $(cut -d' ' -f6 /proc/self/stat) = $$ ] && echo yes", "yes\n", 0},
 		"no script text is in any argument":       {"# s3cret-mark\ncat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null | tr '\\0' ' ' | grep -c s3cret-[m]ark", "0\n", 1},

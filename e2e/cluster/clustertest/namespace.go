@@ -23,7 +23,8 @@ func Namespace(t testing.TB) string {
 	t.Helper()
 	client := client(t)
 	name := namespaceName(t.Name())
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	// After an outage the controller manager comes back to its watches within a minute.
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil {
