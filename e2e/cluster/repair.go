@@ -27,11 +27,15 @@ func (c *Cluster) repair(ctx context.Context, progress io.Writer) error {
 	if err := prepareMachine(ctx); err != nil {
 		return err
 	}
+	started := map[Component]bool{}
 	for _, component := range c.expected() {
 		id, alive := c.alive(component)
-		if alive && c.check(ctx, component) == nil {
+		// Controllers come back to watches that failed for long only after minutes; new ones begin at once.
+		behind := component == ControllerManager && started[APIServer]
+		if alive && !behind && c.check(ctx, component) == nil {
 			continue
 		}
+		started[component] = true
 		fmt.Fprintf(progress, "starting %s again\n", component)
 		if err := id.Kill(ctx); err != nil { // it may run and not answer
 			return err
