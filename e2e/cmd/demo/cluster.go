@@ -128,6 +128,14 @@ func writeDriverKubeconfig(ctx context.Context, client kubernetes.Interface, fro
 	return clientcmd.WriteToFile(*config, to)
 }
 
+// settle waits until only the pool's own pods are left.
+func (d *demo) settle(ctx context.Context) error {
+	return poll(ctx, time.Minute, func(ctx context.Context) (bool, error) {
+		pods, err := d.client.CoreV1().Pods(jobsNamespace).List(ctx, metav1.ListOptions{})
+		return err == nil && len(pods.Items) == idlePods, err
+	}, "only the pool's pods are left")
+}
+
 // counts are a pool's numbers.
 type counts struct{ Want, Idle, Warming, Claimed, Failed int }
 

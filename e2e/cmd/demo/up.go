@@ -202,6 +202,10 @@ func (d *demo) jobs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The second job begins on a machine as quiet as the first one's: the pod of that is gone.
+	if err := d.settle(ctx); err != nil {
+		return err
+	}
 	fmt.Printf("-- warm: %s has idle pods\n", d.images["job-bash"])
 	warm, err := d.job(ctx, work, id+1, d.images["job-bash"], func() error {
 		fmt.Println("-- while it runs: one pod claimed, its replacement on the way")
