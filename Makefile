@@ -39,6 +39,10 @@ endif
 test-unit: ## the tests that need no cluster (the others skip, and say so)
 	$(GO) test ./...
 
+.PHONY: test-cluster
+test-cluster: ## the local cluster's tests that take it down and break it for good; nothing else may use it meanwhile
+	IDLECOUNT_CLUSTER_DESTRUCTIVE=1 $(GO) test -count=1 -timeout 30m ./e2e/cluster
+
 .PHONY: bench-jobstart
 bench-jobstart: build ## time from the driver's first call to the build script's first byte, warm and cold alternating
 	$(UP)
