@@ -69,9 +69,10 @@ func TestAClaimedPodIsWhatAColdOneIs(t *testing.T) {
 			cold := JobPod(r, s, "pod", job)
 
 			require.Equal(t, "1h0m0s", warm.Spec.Containers[0].Env[1].Value)
-			require.Equal(t, "0s", cold.Spec.Containers[0].Env[1].Value)
+			abandon := r.Kubernetes.IdleAbandonTime.String()
+			require.Equal(t, abandon, cold.Spec.Containers[0].Env[1].Value, "a driver that died before the handshake leaves nothing")
 			for i := range warm.Spec.Containers {
-				warm.Spec.Containers[i].Env[1].Value = "0s"
+				warm.Spec.Containers[i].Env[1].Value = abandon
 			}
 			require.Equal(t, "warm", warm.Annotations[AnnotationWarmth])
 			require.Equal(t, "cold", cold.Annotations[AnnotationWarmth])

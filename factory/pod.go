@@ -46,9 +46,10 @@ func IdlePod(r config.Runner, s Shape, name string, idleTime time.Duration, anch
 	return pod
 }
 
-// JobPod is the pod of a job that found no warm one: of the same shape, born claimed, with no owner and no idle timer.
+// JobPod is the pod of a job that found no warm one: of the same shape, born claimed, with no owner. Its idle timer only
+// ends what a driver left that died before it came to say whose the pod is; from then on it is the abandon time's business.
 func JobPod(r config.Runner, s Shape, name string, job JobMeta) *corev1.Pod {
-	pod := newPod(r, s, name, 0)
+	pod := newPod(r, s, name, max(r.Kubernetes.IdleAbandonTime.Duration, time.Duration(r.Kubernetes.PollTimeout)*time.Second))
 	ClaimMetadata(r, job, Cold).over(pod.Labels, pod.Annotations)
 	pod.Spec.ActiveDeadlineSeconds = ActiveDeadline(nil, job)
 	return pod
