@@ -148,8 +148,10 @@ func TestAManagerWithTheRightsOfTheManifests(t *testing.T) {
 		"not ready:\n%s", first.log)
 	code, body := first.get("/healthz")
 	require.Equal(t, http.StatusOK, code, body)
-	_, body = first.get("/metrics")
-	require.Regexp(t, `(?m)^idlecount_pods_wanted\{.*\} 1$`, body)
+	// A pass ends with its figures, so they come a moment after the pod.
+	wanted := regexp.MustCompile(`(?m)^idlecount_pods_wanted\{.*\} 1$`)
+	require.Eventually(t, func() bool { _, body = first.get("/metrics"); return wanted.MatchString(body) }, 30*time.Second, 50*time.Millisecond,
+		"no figure of what is wanted")
 	require.Contains(t, body, "process_resident_memory_bytes")
 	before := pods()
 	require.Len(t, before, 1)
