@@ -12,12 +12,15 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"idlecount.dev/idlecount/e2e/cluster"
 )
 
 // Name is one image.
@@ -48,7 +51,7 @@ type Set map[Name]v1.Image
 const searchPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Build makes the named images, all of them where none is named. What the Go toolchain has built before is not built
-// again. progress is told what is being done, a line each; it may be nil. An error names the Debian package to install
+// again; missing Debian packages are installed where that is possible. progress is told what is being done, a line each; it may be nil. An error names the Debian package to install
 // where a file of this machine is missing.
 func Build(ctx context.Context, progress func(line string), names ...Name) (Set, error) {
 	if len(names) == 0 {
@@ -56,6 +59,9 @@ func Build(ctx context.Context, progress func(line string), names ...Name) (Set,
 	}
 	if progress == nil {
 		progress = func(string) {}
+	}
+	if err := cluster.EnsurePackages(ctx, lines(progress), packages()); err != nil {
+		return nil, err
 	}
 	binaries, cleanUp, err := buildFor(ctx, progress, names)
 	if err != nil {
@@ -72,6 +78,19 @@ func Build(ctx context.Context, progress func(line string), names ...Name) (Set,
 		set[name] = image
 	}
 	return set, nil
+}
+
+// packages are the Debian packages that bring what the images are packed from, by file.
+func packages() map[string]string {
+	return map[string]string{busyboxFile: "busybox-static", bashFile: "bash-static", "git": "git"}
+}
+
+// lines is a writer that tells each write as a line.
+type lines func(line string)
+
+func (l lines) Write(p []byte) (int, error) {
+	l(strings.TrimSuffix(string(p), "\n"))
+	return len(p), nil
 }
 
 // build makes one image.
