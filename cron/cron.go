@@ -57,6 +57,12 @@ type Decision struct {
 	Period string // the first of its periods that matches, as written; "" for the default
 }
 
+// EverWants says whether there is a time at which idle pods are, or may come to be, wanted.
+func (s Schedule) EverWants() bool {
+	wants := func(v Values) bool { return v.IdleCount > 0 || v.ScaleFactor > 0 }
+	return wants(s.Default) || slices.ContainsFunc(s.Policies, func(p Policy) bool { return wants(p.Values) })
+}
+
 // At says which policy is in force at t.
 func (s Schedule) At(t time.Time) Decision {
 	for _, policy := range slices.Backward(s.Policies) {

@@ -41,7 +41,7 @@ func poolsOf(c *config.Config, log *slog.Logger) (map[key]*pool, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !everWants(schedule) {
+		if !schedule.EverWants() {
 			continue
 		}
 		for _, image := range r.IdleImages() {
@@ -59,11 +59,6 @@ func poolsOf(c *config.Config, log *slog.Logger) (map[key]*pool, error) {
 		}
 	}
 	return pools, nil
-}
-
-func everWants(s cron.Schedule) bool {
-	wants := func(v cron.Values) bool { return v.IdleCount > 0 || v.ScaleFactor > 0 }
-	return wants(s.Default) || slices.ContainsFunc(s.Policies, func(p cron.Policy) bool { return wants(p.Values) })
 }
 
 // namespacesOf are the namespaces in which the configuration's runners have pods, idle or not, sorted.

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/hashicorp/go-multierror"
 	"github.com/spf13/cobra"
 
 	"idlecount.dev/idlecount/config"
-	"idlecount.dev/idlecount/cron"
 	"idlecount.dev/idlecount/factory"
 )
 
@@ -76,7 +74,7 @@ func configuredPools(cfg *config.Config) ([]configuredPool, error) {
 			errs = multierror.Append(errs, err)
 			continue
 		}
-		if !everWants(schedule) {
+		if !schedule.EverWants() {
 			continue
 		}
 		for _, image := range r.IdleImages() {
@@ -93,9 +91,4 @@ func configuredPools(cfg *config.Config) ([]configuredPool, error) {
 		}
 	}
 	return pools, errs.ErrorOrNil()
-}
-
-func everWants(s cron.Schedule) bool {
-	wants := func(v cron.Values) bool { return v.IdleCount > 0 || v.ScaleFactor > 0 }
-	return wants(s.Default) || slices.ContainsFunc(s.Policies, func(p cron.Policy) bool { return wants(p.Values) })
 }
