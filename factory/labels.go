@@ -32,8 +32,11 @@ const (
 	AnnotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
 )
 
-// Annotations of a pool's anchor.
-const AnnotationPaused = Prefix + "paused"
+// Annotations of a pool's anchor by which people tell its manager what to do; "true" turns each on, all else off.
+const (
+	AnnotationPaused  = Prefix + "paused"  // no pod is created, none is removed for being surplus
+	AnnotationDrained = Prefix + "drained" // no idle pod is wanted: the unclaimed ones go, the claimed ones stay
+)
 
 // AnchorStatusKey is the key of the anchor's data under which the pool's status stands as JSON.
 const AnchorStatusKey = "status.json"
