@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/BurntSushi/toml"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/kubernetes"
 
@@ -25,7 +24,7 @@ import (
 // kit is what all tests of this process share: programs for this machine, images for pods.
 type kit struct {
 	binaries images.Binaries
-	set      map[string]v1.Image
+	set      images.Set
 }
 
 // folderVariable hands the process's folder from TestMain to the tests.
@@ -57,11 +56,7 @@ var build = sync.OnceValues(func() (kit, error) {
 	if err != nil {
 		return kit{}, err
 	}
-	k := kit{binaries: binaries, set: map[string]v1.Image{}}
-	for name, image := range set {
-		k.set[string(name)] = image
-	}
-	return k, nil
+	return kit{binaries: binaries, set: set}, nil
 })
 
 // settings are keys of [runners.kubernetes]; an images.Name stands for the reference of that image.
@@ -73,7 +68,7 @@ type site struct {
 	client     kubernetes.Interface
 	kubeconfig string
 	namespace  string
-	refs       map[string]string
+	refs       images.References
 	binaries   images.Binaries
 	config     string // path of config.toml
 	runner     runner.Runner
@@ -89,7 +84,7 @@ func newSite(t *testing.T, s settings) *site {
 	k, err := build()
 	require.NoError(t, err)
 	target := target(t)
-	refs, err := target.Publish(t.Context(), k.set)
+	refs, err := k.set.Publish(t.Context(), target)
 	require.NoError(t, err)
 	site := &site{t: t, client: client, kubeconfig: target.Kubeconfig(), refs: refs, binaries: k.binaries}
 	site.namespace = clustertest.Namespace(t)
@@ -126,12 +121,12 @@ func (s *site) configure(more settings) {
 	maps.Copy(table, more)
 	for key, value := range table {
 		if name, ok := value.(images.Name); ok {
-			table[key] = s.refs[string(name)]
+			table[key] = s.refs[name]
 		}
 		if names, ok := value.([]images.Name); ok {
 			var refs []string
 			for _, name := range names {
-				refs = append(refs, s.refs[string(name)])
+				refs = append(refs, s.refs[name])
 			}
 			table[key] = refs
 		}
@@ -166,7 +161,7 @@ func (s *site) with(t *testing.T) *site {
 }
 
 // ref is the reference of an image.
-func (s *site) ref(name images.Name) string { return s.refs[string(name)] }
+func (s *site) ref(name images.Name) string { return s.refs[name] }
 
 // run runs a job to its end. A job without an id gets one that no other has.
 func (s *site) run(job runner.Job) runner.Result {

@@ -46,6 +46,14 @@ type TargetOptions struct {
 	Progress io.Writer
 }
 
+// TargetFromEnv are the options as a user of `make` gives them: CLUSTER is the kind, KUBECONFIG and REGISTRY are those of an
+// existing cluster. Progress goes to stderr.
+func TargetFromEnv() TargetOptions {
+	return TargetOptions{
+		Kind: os.Getenv("CLUSTER"), Kubeconfig: os.Getenv("KUBECONFIG"), Registry: os.Getenv("REGISTRY"), Progress: os.Stderr,
+	}
+}
+
 // Open returns the target, after it has made or repaired it if it is ours.
 func Open(ctx context.Context, options TargetOptions) (Target, error) {
 	if options.Progress == nil {

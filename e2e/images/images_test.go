@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/require"
 
+	"idlecount.dev/idlecount/e2e/cluster"
 	"idlecount.dev/idlecount/e2e/images"
 )
 
@@ -122,14 +123,19 @@ func TestImagesRun(t *testing.T) {
 	}
 }
 
-func TestPushGivesReferencesThatCanBePulled(t *testing.T) {
+func TestPublishGivesReferencesThatCanBePulled(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, nil, 0o600))
+	target, err := cluster.Open(t.Context(), cluster.TargetOptions{
+		Kind: cluster.KindExisting, Kubeconfig: kubeconfig, Registry: strings.TrimPrefix(server.URL, "http://") + "/test",
+	})
+	require.NoError(t, err)
 	set, err := images.Build(t.Context(), nil, images.JobBusybox, images.JobBare)
 	require.NoError(t, err)
-	prefix := strings.TrimPrefix(server.URL, "http://") + "/test"
 	for range 2 {
-		references, err := images.Push(t.Context(), prefix, set)
+		references, err := set.Publish(t.Context(), target)
 		require.NoError(t, err)
 		require.Len(t, references, 2)
 		reference, err := name.ParseReference(references[images.JobBusybox])

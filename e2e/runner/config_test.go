@@ -77,3 +77,17 @@ func TestRunnerEnvironmentAndFlagsReachJobs(t *testing.T) {
 		require.Contains(t, got.Env, "CUSTOM_ENV_FF_TIMESTAMPS=false")
 	}
 }
+
+func TestAnEntryIsOneThatLoadReads(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.toml")
+	entry := Entry{
+		Name: "ci", Token: "glrt-abcdefghijkl", Driver: "/bin/idlecount-executor", ConfigFile: file,
+		Kubernetes: "namespace = \"ci\"\nidle_count = 2 # idle pods per image\n",
+	}
+	require.NoError(t, os.WriteFile(file, []byte(entry.TOML()), 0o600))
+	r, err := Load(file, "ci")
+	require.NoError(t, err)
+	require.Equal(t, "abcdefghi", r.ShortToken())
+	require.Equal(t, "/bin/idlecount-executor", r.Custom.CleanupExec)
+	require.Equal(t, []string{"--config", file, "cleanup"}, r.Custom.CleanupArgs)
+}

@@ -15,7 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -40,7 +39,7 @@ type bench struct {
 	folder     string
 	config     *rest.Config
 	client     kubernetes.Interface
-	images     map[string]string
+	images     images.References
 	runner     runner.Runner
 	manager    *exec.Cmd
 	job        int64 // id of the last job
@@ -60,11 +59,7 @@ func prepare(ctx context.Context, target cluster.Target) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	named := map[string]v1.Image{}
-	for name, image := range set {
-		named[string(name)] = image
-	}
-	if b.images, err = target.Publish(ctx, named); err != nil {
+	if b.images, err = set.Publish(ctx, target); err != nil {
 		return nil, err
 	}
 	if b.folder, err = os.MkdirTemp("", "bench-jobstart"); err != nil {
@@ -114,14 +109,11 @@ func (b *bench) start(ctx context.Context) error {
 }
 
 func (b *bench) configTOML(driver, file string) string {
-	var s strings.Builder
-	fmt.Fprintf(&s, "[[runners]]\nname = \"bench\"\nurl = \"https://gitlab.example.com\"\ntoken = \"glrt-benchrun1\"\nexecutor = \"custom\"\n[runners.custom]\n")
-	for _, stage := range []string{"config", "prepare", "run", "cleanup"} {
-		fmt.Fprintf(&s, "%s_exec = %q\n%s_args = [\"--config\", %q, %q]\n", stage, driver, stage, file, stage)
-	}
-	fmt.Fprintf(&s, "[runners.kubernetes]\nnamespace = %q\nimage = %q\nhelper_image = %q\nidle_entrypoint_image = %q\ncpu_request = \"10m\"\nidle_count = 2\n",
-		b.namespace, b.images["job-bash"], b.images["helper"], b.images["entrypoint"])
-	return s.String()
+	return runner.Entry{
+		Name: "bench", Token: "glrt-benchrun1", Driver: driver, ConfigFile: file,
+		Kubernetes: fmt.Sprintf("namespace = %q\nimage = %q\nhelper_image = %q\nidle_entrypoint_image = %q\ncpu_request = \"10m\"\nidle_count = 2\n",
+			b.namespace, b.images[images.JobBash], b.images[images.Helper], b.images[images.Entrypoint]),
+	}.TOML()
 }
 
 // close ends the manager and removes what it made.
@@ -170,7 +162,7 @@ func (b *bench) measure(ctx context.Context, rounds int) (figures, error) {
 		if err != nil {
 			return f, err
 		}
-		cold, err := b.start1(ctx, b.images["job-busybox"], "cold", nil)
+		cold, err := b.start1(ctx, b.images[images.JobBusybox], "cold", nil)
 		if err != nil {
 			return f, err
 		}
@@ -188,7 +180,7 @@ func (b *bench) measure(ctx context.Context, rounds int) (figures, error) {
 
 // warm runs a warm job and times bare execs in its pod while its script sleeps.
 func (b *bench) warm(ctx context.Context) (start time.Duration, execs []time.Duration, err error) {
-	start, err = b.start1(ctx, b.images["job-bash"], "warm", func() error {
+	start, err = b.start1(ctx, b.images[images.JobBash], "warm", func() error {
 		// The pool's refill is over by then: the floor is measured on a quiet machine too.
 		time.Sleep(2 * time.Second)
 		pods, err := b.client.CoreV1().Pods(b.namespace).List(ctx, metav1.ListOptions{LabelSelector: factory.LabelJob + "=" + strconv.FormatInt(b.job, 10)})

@@ -30,12 +30,7 @@ func run(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	target, err := cluster.Open(ctx, cluster.TargetOptions{
-		Kind:       os.Getenv("CLUSTER"),
-		Kubeconfig: os.Getenv("KUBECONFIG"),
-		Registry:   os.Getenv("REGISTRY"),
-		Progress:   os.Stderr,
-	})
+	target, err := cluster.Open(ctx, cluster.TargetFromEnv())
 	if err != nil {
 		return err
 	}

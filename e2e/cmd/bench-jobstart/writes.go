@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"idlecount.dev/idlecount/e2e/images"
 	"idlecount.dev/idlecount/e2e/runner"
 )
 
@@ -45,7 +46,7 @@ func (b *bench) countWrites(ctx context.Context) ([]string, error) {
 		}
 	}
 	b.job++
-	result := work.Run(ctx, runner.Job{ID: b.job, Image: b.images["job-bash"], Script: []string{"true"}}, nil)
+	result := work.Run(ctx, runner.Job{ID: b.job, Image: b.images[images.JobBash], Script: []string{"true"}}, nil)
 	if result.Status != runner.Success {
 		return nil, fmt.Errorf("the job through the proxy failed: %w\n%s", result.Err, result.Log)
 	}

@@ -23,12 +23,7 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	options := cluster.TargetOptions{
-		Kind:       os.Getenv("CLUSTER"),
-		Kubeconfig: os.Getenv("KUBECONFIG"),
-		Registry:   os.Getenv("REGISTRY"),
-		Progress:   os.Stderr,
-	}
+	options := cluster.TargetFromEnv()
 	switch {
 	case len(args) == 1 && args[0] == "up":
 		return up(ctx, options)

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -32,8 +31,8 @@ const (
 type demo struct {
 	target  cluster.Target
 	client  kubernetes.Interface
-	images  map[string]string // references by images.Name
-	config  string            // path of config.toml
+	images  images.References
+	config  string // path of config.toml
 	started time.Time
 }
 
@@ -90,11 +89,7 @@ func (d *demo) configure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	named := map[string]v1.Image{}
-	for name, image := range set {
-		named[string(name)] = image
-	}
-	if d.images, err = d.target.Publish(ctx, named); err != nil {
+	if d.images, err = set.Publish(ctx, d.target); err != nil {
 		return err
 	}
 	binary, err := filepath.Abs("bin/idlecount-executor")
@@ -115,28 +110,18 @@ func (d *demo) configure(ctx context.Context) error {
 }
 
 // configTOML is a runner with a pool of one image; the other image of the demo isn't in it.
-func configTOML(driver, configFile string, images map[string]string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, `[[runners]]
-  name = "demo"
-  url = "https://gitlab.example.com"
-  token = "glrt-demorunner"
-  executor = "custom"
-  [runners.custom]
-`)
-	for _, stage := range []string{"config", "prepare", "run", "cleanup"} {
-		fmt.Fprintf(&b, "    %s_exec = %q\n    %s_args = [\"--config\", %q, %q]\n", stage, driver, stage, configFile, stage)
-	}
-	fmt.Fprintf(&b, `  [runners.kubernetes]
-    namespace = %q
-    image = %q
-    helper_image = %q
-    idle_entrypoint_image = %q
-    cpu_request = "50m"
-    idle_count = %d      # idle pods per image
-    idle_time = "30m"   # an idle pod ends itself after this
-`, jobsNamespace, images["job-bash"], images["helper"], images["entrypoint"], idlePods)
-	return b.String()
+func configTOML(driver, configFile string, refs images.References) string {
+	return runner.Entry{
+		Name: "demo", Token: "glrt-demorunner", Driver: driver, ConfigFile: configFile,
+		Kubernetes: fmt.Sprintf(`namespace = %q
+image = %q
+helper_image = %q
+idle_entrypoint_image = %q
+cpu_request = "50m"
+idle_count = %d      # idle pods per image
+idle_time = "30m"   # an idle pod ends itself after this
+`, jobsNamespace, refs[images.JobBash], refs[images.Helper], refs[images.Entrypoint], idlePods),
+	}.TOML()
 }
 
 // install applies the manifests that `idlecount manifests` prints, and waits for the manager.
@@ -146,7 +131,7 @@ func (d *demo) install(ctx context.Context) error {
 			return err
 		}
 	}
-	args := []string{"manifests", "--config", d.config, "--image", d.images["idlecount"]}
+	args := []string{"manifests", "--config", d.config, "--image", d.images[images.Idlecount]}
 	fmt.Printf("$ bin/idlecount %s | kubectl apply -f -\n", strings.Join(args, " "))
 	yaml, err := exec.CommandContext(ctx, "bin/idlecount", args...).Output()
 	if err != nil {
@@ -197,8 +182,8 @@ func (d *demo) jobs(ctx context.Context) error {
 	work.Environ = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	id := time.Now().Unix()
 
-	fmt.Printf("-- cold: %s is in no pool, a pod is made for the job\n", d.images["job-busybox"])
-	cold, err := d.job(ctx, work, id, d.images["job-busybox"], nil)
+	fmt.Printf("-- cold: %s is in no pool, a pod is made for the job\n", d.images[images.JobBusybox])
+	cold, err := d.job(ctx, work, id, d.images[images.JobBusybox], nil)
 	if err != nil {
 		return err
 	}
@@ -206,8 +191,8 @@ func (d *demo) jobs(ctx context.Context) error {
 	if err := d.settle(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("-- warm: %s has idle pods\n", d.images["job-bash"])
-	warm, err := d.job(ctx, work, id+1, d.images["job-bash"], func() error {
+	fmt.Printf("-- warm: %s has idle pods\n", d.images[images.JobBash])
+	warm, err := d.job(ctx, work, id+1, d.images[images.JobBash], func() error {
 		fmt.Println("-- while it runs: one pod claimed, its replacement on the way")
 		out, _, err := d.status(ctx)
 		fmt.Print(indent(out))
