@@ -23,6 +23,11 @@ type Status struct {
 	IdleTime   string     `json:"idle_time"`
 	NextChange *time.Time `json:"next_change,omitempty"` // when another policy comes into force
 	Shortfall  *Shortfall `json:"shortfall,omitempty"`
+	// ReplacedBy is the pool that a change of the configuration has put in this one's place: the idle pods go as that one's
+	// become Ready. Empty for a pool that is configured, and for one that has left the configuration without a successor.
+	ReplacedBy string `json:"replaced_by,omitempty"`
+	// ConfigError is why the manager can't use the configuration file as it is now; the one before stays in force.
+	ConfigError string `json:"config_error,omitempty"`
 	// Lease is the leader election lease of the managers of this pool, "namespace/name". It doesn't change when the leader
 	// does; the CLI reads it to say whether anybody manages the pool at all.
 	Lease string `json:"lease,omitempty"`
