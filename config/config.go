@@ -5,7 +5,6 @@ package config
 import (
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 )
 
@@ -35,17 +34,6 @@ type Runner struct {
 // shape pods by, or it has keys of ours. All others are left alone, and found valid whatever they hold.
 func (r Runner) Managed() bool {
 	return r.HasKubernetes && (r.Executor == ExecutorCustom || r.HasIdle)
-}
-
-// IdleImages are the job images that idle pods are kept for: idle_images, or image where there are none.
-func (r Runner) IdleImages() []string {
-	if len(r.Kubernetes.IdleImages) > 0 {
-		return slices.Clone(r.Kubernetes.IdleImages)
-	}
-	if r.Kubernetes.Image != "" {
-		return []string{r.Kubernetes.Image}
-	}
-	return nil
 }
 
 // String names the runner without its token.
@@ -146,12 +134,16 @@ type Kubernetes struct {
 	CleanupGracePeriodSeconds        *int64 `toml:"cleanup_grace_period_seconds"`         // grace of the delete call
 	PodTerminationGracePeriodSeconds *int64 `toml:"pod_termination_grace_period_seconds"` // in the pod's spec
 
+	Autoscaler Autoscaler `toml:"autoscaler"`
+
 	// Keys of idlecount.
 	IdleCount           int          `toml:"idle_count"`
 	IdleTime            Duration     `toml:"idle_time"`     // default 30m; 0 turns the self-exit off
 	IdleImages          []string     `toml:"idle_images"`   // default [image]
 	IdleStrategy        string       `toml:"idle_strategy"` // "pods"
 	IdlePolicies        []IdlePolicy `toml:"idle_policy"`
+	IdleOverrides       []IdleImage  `toml:"idle_image"`
+	IdleLeadTime        Duration     `toml:"idle_lead_time"` // default 0: how long before its period a count rises
 	ScaleFactor         float64      `toml:"scale_factor"`
 	ScaleFactorLimit    int          `toml:"scale_factor_limit"`
 	IdleAbandonTime     Duration     `toml:"idle_abandon_time"`     // default 10m: a claimed pod with no driver attached ends

@@ -47,11 +47,14 @@ func FuzzLoad(f *testing.F) {
 			if !r.Managed() {
 				continue
 			}
-			schedule, err := r.Schedule()
-			require.NoError(t, err)
-			require.GreaterOrEqual(t, schedule.Default.IdleCount, 0)
-			count, factor := r.wants()
-			require.False(t, (count > 0 || factor > 0) && len(r.IdleImages()) == 0)
+			for _, image := range append(r.IdleImages(), "") {
+				schedule, err := r.ScheduleFor(image)
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, schedule.Default.IdleCount, 0)
+				count, factor := r.wants(image)
+				require.False(t, (count > 0 || factor > 0) && len(r.IdleImages()) == 0)
+				require.Equal(t, r.ForImage(image), r.ForImage(image).ForImage(image))
+			}
 		}
 	})
 }

@@ -16,7 +16,7 @@ func ownKeys() []string {
 // isOwn says whether a key of a table is one of idlecount's.
 func isOwn(table reflect.Type, tag string) bool {
 	switch table {
-	case reflect.TypeFor[IdlePolicy]():
+	case reflect.TypeFor[IdlePolicy](), reflect.TypeFor[IdleImage]():
 		return true
 	case reflect.TypeFor[Kubernetes]():
 		return slices.Contains(ownKeys(), tag)
@@ -54,7 +54,6 @@ func unhonouredKeys() []unhonoured {
 		{"helper_image_autoset_arch_and_os", "name the image you want in helper_image"},
 		{"namespace_per_job", "pods are made in namespace"},
 		{"bearer_token", "use a kubeconfig, cert_file and key_file, or the service account of the pod"},
-		{"autoscaler", "it comes with a later version; idle_count and idle_policy are what idlecount acts on"},
 	}
 	for _, key := range []string{"allowed_images", "allowed_services", "allowed_pull_policies", "allowed_users", "allowed_groups"} {
 		list = append(list, unhonoured{key, "a job may use what it doesn't allow"})

@@ -208,7 +208,7 @@ func TestShortTokenIsWhatGitLabRunnerMakesOfIt(t *testing.T) {
 
 func TestSchedule(t *testing.T) {
 	r := loadCase(t, "valid-everything").Runners[0]
-	s, err := r.Schedule()
+	s, err := r.ScheduleFor("")
 	require.NoError(t, err)
 	table := cron.Values{IdleCount: 2, IdleTime: time.Hour, ScaleFactor: 1, ScaleFactorLimit: 20}
 	require.Equal(t, table, s.Default)
@@ -229,7 +229,7 @@ func TestSchedule(t *testing.T) {
 
 func TestScheduleOfARunnerThatWasNotLoaded(t *testing.T) {
 	r := Runner{Path: "runners[3]", Kubernetes: Kubernetes{IdlePolicies: []IdlePolicy{{Periods: []string{"x", "* * * * *", "y"}}}}}
-	_, err := r.Schedule()
+	_, err := r.ScheduleFor("")
 	require.ErrorContains(t, err, `runners[3].kubernetes.idle_policy[0].periods[0]: period "x" has one field`)
 	require.ErrorContains(t, err, `runners[3].kubernetes.idle_policy[0].periods[2]: period "y" has one field`)
 }
@@ -246,7 +246,7 @@ func TestALimitThatAllIdlePodsFitInIsNoWarning(t *testing.T) {
 
 func TestAPolicyWithNoPeriodsIsNotOneWithout(t *testing.T) {
 	r := Runner{Kubernetes: Kubernetes{IdlePolicies: []IdlePolicy{{IdleCount: new(1)}, {Periods: []string{}, IdleCount: new(2)}}}}
-	s, err := r.Schedule()
+	s, err := r.ScheduleFor("")
 	require.NoError(t, err)
 	require.Equal(t, 1, s.At(time.Unix(0, 0)).IdleCount)
 }

@@ -12,7 +12,7 @@ func (d decoder) unknown(path, key string, value any, table reflect.Type) {
 	at := join(path, quoteKey(key))
 	var message string
 	switch table {
-	case reflect.TypeFor[IdlePolicy]():
+	case reflect.TypeFor[IdlePolicy](), reflect.TypeFor[IdleImage]():
 		message = unknownKey(key, tags(table))
 	case reflect.TypeFor[Kubernetes]():
 		if !isEmpty(value) {

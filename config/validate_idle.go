@@ -34,17 +34,53 @@ func (c *checker) idle() {
 	default:
 		c.wrong("kubernetes.idle_strategy", "%q is not a strategy: only %q is", k.IdleStrategy, StrategyPods)
 	}
-	count, factor := c.runner.wants()
 	images := c.runner.IdleImages()
-	switch wanted := count > 0 || factor > 0; {
+	wanted, most, total := c.wanted(images)
+	switch {
 	case wanted && len(images) == 0 && !c.broken("kubernetes.idle_images"):
 		c.wrong("kubernetes.image", "is missing: idle pods are wanted, and need a job image; set image or idle_images")
 	case !wanted && c.isSet("kubernetes.idle_images") && !c.setAnywhere("idle_count", "scale_factor"):
 		c.warn("kubernetes.idle_images", "has no effect: idle_count is set neither here nor in an idle_policy")
 	}
-	if limit := c.runner.Limit; limit > 0 && count <= maxIdleCount && count*len(images) > limit {
-		c.warn("limit", "is %d: it also bounds idle pods, of which up to %d are wanted (%d for each of %s)",
-			limit, count*len(images), count, plural(len(images), "image"))
+	if limit := c.runner.Limit; limit > 0 && most <= maxIdleCount && total > limit {
+		each := fmt.Sprintf("%d for each of %s", most, plural(len(images), "image"))
+		if total != most*len(images) {
+			each = "of " + plural(len(images), "image") + " together"
+		}
+		c.warn("limit", "is %d: it also bounds idle pods, of which up to %d are wanted (%s)", limit, total, each)
+	}
+	c.lead()
+}
+
+// wanted says whether idle pods of any image are wanted at any time, or of an image that is still to be named, how many
+// of one image at most, and how many of all.
+func (c *checker) wanted(images []string) (any bool, most, total int) {
+	count, factor := c.runner.wants("")
+	if len(images) > 0 {
+		count, factor = 0, 0
+	}
+	for _, image := range images {
+		n, f := c.runner.wants(image)
+		count, factor, total = max(count, n), max(factor, f), total+n
+	}
+	return count > 0 || factor > 0, count, total
+}
+
+// maxLeadTime: who wants pods a day before they are used wants another period.
+const maxLeadTime = 24 * time.Hour
+
+// lead checks how long before a period its count rises.
+func (c *checker) lead() {
+	policies, _ := c.runner.policies()
+	switch lead := c.runner.Kubernetes.IdleLeadTime.Duration; {
+	case lead < 0:
+		c.wrong("kubernetes.idle_lead_time", `%q is negative: it is how long before a period its pods are made`, lead)
+	case lead > maxLeadTime:
+		c.wrong("kubernetes.idle_lead_time", "%q is too long: it must be at most %s; for pods at other times write another period", lead, maxLeadTime)
+	case lead > 0 && lead < minTime:
+		c.wrong("kubernetes.idle_lead_time", "%q is too short: it must be at least %s, or \"0s\" for none", lead, minTime)
+	case lead > 0 && len(policies) == 0:
+		c.warn("kubernetes.idle_lead_time", "has no effect: there is no idle_policy whose period could begin")
 	}
 }
 

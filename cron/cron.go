@@ -15,7 +15,9 @@
 // a period within the hour that is left out doesn't happen on that day; where they go back, it happens twice. A period
 // that covers such an hour together with its neighbours is an hour shorter or longer on that day, without a gap.
 //
-// Of the policies of a schedule the last one that matches wins; where none matches the schedule's default holds.
+// Of the policies of a schedule the last one that matches wins; where none matches the schedule's default holds. A
+// schedule with a lead looks ahead by that much: a count that rises does so that long before its period begins, so that
+// what it asks for can be ready when the period begins. A count that falls does so at its time.
 //
 // The package has no clock: every time is an argument. It also has no time zone database; a program for containers
 // imports time/tzdata, so that zones are known in an image that has no files.
@@ -48,13 +50,19 @@ type Policy struct {
 type Schedule struct {
 	Default  Values
 	Policies []Policy
+	Lead     time.Duration // how long before its time an idle count rises; 0 = not at all
 }
 
-// Decision is what holds at a time, and why.
+// Decision is what holds at a time, and why. Two are equal (==) if they say the same.
 type Decision struct {
 	Values
 	Policy string // name of the policy in force, or DefaultPolicy
 	Period string // the first of its periods that matches, as written; "" for the default
+	// Ahead is the policy (or DefaultPolicy) whose larger count holds already, within the schedule's lead; "" where the count
+	// is that of the policy in force. IdleTime is then the longer one of both, so that what is made for the period doesn't
+	// end before it. The scale factor and its limit are those of the policy in force.
+	Ahead  string
+	Begins time.Time // when Ahead comes into force, in UTC; zero where there is none
 }
 
 // EverWants says whether there is a time at which idle pods are, or may come to be, wanted.
@@ -63,8 +71,28 @@ func (s Schedule) EverWants() bool {
 	return wants(s.Default) || slices.ContainsFunc(s.Policies, func(p Policy) bool { return wants(p.Values) })
 }
 
-// At says which policy is in force at t.
+// At says what holds at t: which policy is in force, and whether a larger count of one that comes within the lead holds
+// already.
 func (s Schedule) At(t time.Time) Decision {
+	d := s.inForce(t)
+	if s.Lead <= 0 {
+		return d
+	}
+	idleTime := d.IdleTime
+	_, edge := s.steady(t)
+	for end := t.Add(s.Lead); !edge.After(end); {
+		winner, until := s.steady(edge)
+		if ahead := s.decision(winner); ahead.IdleCount > d.IdleCount {
+			d.IdleCount, d.IdleTime = ahead.IdleCount, longer(idleTime, ahead.IdleTime)
+			d.Ahead, d.Begins = ahead.Policy, edge.UTC()
+		}
+		edge = until
+	}
+	return d
+}
+
+// inForce is At without the lead.
+func (s Schedule) inForce(t time.Time) Decision {
 	for _, policy := range slices.Backward(s.Policies) {
 		for _, period := range policy.Periods {
 			if period.Contains(t) {
@@ -73,4 +101,12 @@ func (s Schedule) At(t time.Time) Decision {
 		}
 	}
 	return Decision{Values: s.Default, Policy: DefaultPolicy}
+}
+
+// longer is the longer of two idle times, of which 0 is for ever.
+func longer(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return max(a, b)
 }

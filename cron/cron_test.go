@@ -254,11 +254,11 @@ func TestTheLastPolicyThatMatchesWins(t *testing.T) {
 		},
 	}
 	for text, want := range map[string]Decision{
-		"2026-01-05 07:59:59": {Values{IdleCount: 1, IdleTime: time.Hour}, "default", ""},
-		"2026-01-05 08:00:00": {Values{IdleCount: 10}, "idle_policy[0]", "* 8-18 * * mon-fri"},
-		"2026-01-05 17:00:00": {Values{IdleCount: 5}, "idle_policy[1]", "* 17-22 * * *"},
-		"2026-01-10 12:00:00": {Values{IdleCount: 1, IdleTime: time.Hour}, "default", ""},
-		"2026-01-01 00:00:00": {Values{IdleCount: 5}, "idle_policy[1]", "0 0 1 1 *"},
+		"2026-01-05 07:59:59": {Values: Values{IdleCount: 1, IdleTime: time.Hour}, Policy: "default", Period: ""},
+		"2026-01-05 08:00:00": {Values: Values{IdleCount: 10}, Policy: "idle_policy[0]", Period: "* 8-18 * * mon-fri"},
+		"2026-01-05 17:00:00": {Values: Values{IdleCount: 5}, Policy: "idle_policy[1]", Period: "* 17-22 * * *"},
+		"2026-01-10 12:00:00": {Values: Values{IdleCount: 1, IdleTime: time.Hour}, Policy: "default", Period: ""},
+		"2026-01-01 00:00:00": {Values: Values{IdleCount: 5}, Policy: "idle_policy[1]", Period: "0 0 1 1 *"},
 	} {
 		require.Equal(t, want, s.At(at(t, text+" +0000")), text)
 	}

@@ -10,17 +10,36 @@ import (
 const horizon = 9
 
 // NextChange finds the next instant after `after` at which another policy, or other values, come into force than at
-// `after`; that another period of the same policy matches is no change. It is a whole minute of the wall clock, or the
-// moment when clocks are put forward or back. It returns false when there is none, in the next nine years.
+// `after`, or a larger count begins to hold ahead of its policy; that another period of the same policy matches is no
+// change. It is a whole minute of the wall clock, or the moment when clocks are put forward or back, or one of these less
+// the lead. It returns false when there is none, in the next nine years.
 func (s Schedule) NextChange(after time.Time) (time.Time, bool) {
 	current := s.winner(after)
 	end := after.AddDate(horizon, 0, 0)
-	for t := after; t.Before(end); {
+	next, ok := s.search(after, end, func(winner int) bool { return winner != current && !s.same(winner, current) })
+	if s.Lead <= 0 {
+		return next, ok
+	}
+	if ok {
+		end = next
+	}
+	// Until then the policy in force stays, so nothing leaves the lead's span, and what enters it matters if it is more.
+	count := s.At(after).IdleCount
+	rise, rises := s.search(after.Add(s.Lead), end.Add(s.Lead), func(winner int) bool { return s.decision(winner).IdleCount > count })
+	if rises {
+		return rise.Add(-s.Lead), true
+	}
+	return next, ok
+}
+
+// search finds the first instant from `from` on, and before end, at which the policy in force is one that is wanted.
+func (s Schedule) search(from, end time.Time, wanted func(winner int) bool) (time.Time, bool) {
+	for t := from; t.Before(end); {
 		winner, until := s.steady(t)
-		if winner != current && !s.same(winner, current) {
+		if wanted(winner) {
 			return t, true
 		}
-		t = until.In(after.Location())
+		t = until.In(from.Location())
 	}
 	return time.Time{}, false
 }

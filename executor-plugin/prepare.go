@@ -168,7 +168,7 @@ func (w want) whyNone(ctx context.Context, none *claim.NoneIdleError, miss strin
 		return fmt.Sprintf("the pool's pods of image %s differ from what the job asks for (%s)", w.shape.Image, factory.Differs(pooled, w.shape))
 	}
 	pool := factory.PoolName(w.runner, w.shape)
-	if schedule, err := w.runner.Schedule(); err == nil {
+	if schedule, err := w.runner.ScheduleFor(w.shape.Image); err == nil {
 		now := schedule.At(time.Now())
 		if now.IdleCount == 0 && now.ScaleFactor == 0 {
 			return fmt.Sprintf("pool %s wants no idle pods now (policy %s)", pool, now.Policy)

@@ -25,17 +25,6 @@ func parseReference(image string) reference {
 	return ref
 }
 
-// sameImage is what two references share exactly if every kubelet takes them for one image: a reference with neither tag
-// nor digest means "latest". Which registry an unqualified name means is the node's business (containerd says docker.io,
-// CRI-O asks its configuration), so "alpine" and "docker.io/library/alpine" are kept apart: a wrong match would run a job
-// in an image that it did not ask for, a missed one costs a cold start.
-func sameImage(image string) string {
-	if ref := parseReference(image); ref.tag == "" && ref.digest == "" && ref.name != "" {
-		return ref.name + ":latest"
-	}
-	return image
-}
-
 // pullPolicies are GitLab's words for Kubernetes' (GitLab Runner: pull_policy).
 func pullPolicies(words []string) ([]corev1.PullPolicy, error) {
 	var policies []corev1.PullPolicy

@@ -69,6 +69,7 @@ type shapeBuilder struct {
 // ShapeOf resolves what a job's pod looks like. An error is a *JobError where the job is to blame, else it names the key
 // of config.toml.
 func ShapeOf(r config.Runner, job Job) (Shape, error) {
+	r = r.ForImage(job.Image) // the manager's pool of an image and a job with it must come to the same
 	b := shapeBuilder{path: r.Path + ".kubernetes", k: &r.Kubernetes}
 	var err error
 	if b.policies, err = pullPolicies(b.k.PullPolicy); err != nil {
@@ -205,10 +206,10 @@ func (s Shape) Hash() string {
 
 // canonical writes images so that those which are one image on every node are one text.
 func (s Shape) canonical() Shape {
-	s.Image, s.HelperImage = sameImage(s.Image), sameImage(s.HelperImage)
+	s.Image, s.HelperImage = config.CanonicalImage(s.Image), config.CanonicalImage(s.HelperImage)
 	s.Services = slices.Clone(s.Services)
 	for i := range s.Services {
-		s.Services[i].Image = sameImage(s.Services[i].Image)
+		s.Services[i].Image = config.CanonicalImage(s.Services[i].Image)
 	}
 	return s
 }

@@ -37,14 +37,14 @@ func poolsOf(c *config.Config, log *slog.Logger) (map[key]*pool, error) {
 		if !r.Managed() {
 			continue
 		}
-		schedule, err := r.Schedule()
-		if err != nil {
-			return nil, err
-		}
-		if !schedule.EverWants() {
-			continue
-		}
 		for _, image := range r.IdleImages() {
+			schedule, err := r.ScheduleFor(image)
+			if err != nil {
+				return nil, err
+			}
+			if !schedule.EverWants() {
+				continue
+			}
 			shape, err := factory.ShapeOf(r, factory.Job{Image: image})
 			if err != nil {
 				return nil, fmt.Errorf("%s: the pool of image %s: %w", r, image, err)

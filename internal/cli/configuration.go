@@ -69,15 +69,15 @@ func configuredPools(cfg *config.Config) ([]configuredPool, error) {
 		if !r.Managed() {
 			continue
 		}
-		schedule, err := r.Schedule()
-		if err != nil {
-			errs = multierror.Append(errs, err)
-			continue
-		}
-		if !schedule.EverWants() {
-			continue
-		}
 		for _, image := range r.IdleImages() {
+			schedule, err := r.ScheduleFor(image)
+			if err != nil {
+				errs = multierror.Append(errs, err)
+				continue
+			}
+			if !schedule.EverWants() {
+				continue
+			}
 			shape, err := factory.ShapeOf(r, factory.Job{Image: image})
 			if err != nil {
 				errs = multierror.Append(errs, err)
@@ -86,7 +86,7 @@ func configuredPools(cfg *config.Config) ([]configuredPool, error) {
 			pools = append(pools, configuredPool{
 				Name: factory.PoolName(r, shape), Namespace: r.Kubernetes.Namespace, Runner: r.Name,
 				Image: image, Shape: shape.Hash(),
-				IdleCount: r.Kubernetes.IdleCount, IdleTime: r.Kubernetes.IdleTime.String(), Policies: len(r.Kubernetes.IdlePolicies),
+				IdleCount: schedule.Default.IdleCount, IdleTime: schedule.Default.IdleTime.String(), Policies: len(schedule.Policies),
 			})
 		}
 	}

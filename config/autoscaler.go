@@ -1,0 +1,47 @@
+package config
+
+import "fmt"
+
+// Autoscaler is [runners.kubernetes.autoscaler], by which GitLab Runner's own kubernetes executor keeps pause pods. With
+// any other executor nothing of GitLab's acts on it, and its policies say what idlecount keeps.
+type Autoscaler struct {
+	MaxPausePods              int                `toml:"max_pause_pods"`
+	PausePodImage             string             `toml:"pause_pod_image"`
+	PausePodPriorityClassName string             `toml:"pause_pod_priority_class_name"`
+	PausePodImagePullSecrets  []string           `toml:"pause_pod_image_pull_secrets"`
+	Policies                  []AutoscalerPolicy `toml:"policy"`
+}
+
+// AutoscalerPolicy is one [[runners.kubernetes.autoscaler.policy]]; the last that matches wins, where none does no idle
+// pod is wanted.
+type AutoscalerPolicy struct {
+	Periods          []string  `toml:"periods"`  // default: always
+	Timezone         string    `toml:"timezone"` // default: the system's
+	IdleCount        int       `toml:"idle_count"`
+	IdleTime         *Duration `toml:"idle_time"` // default: idle_time of [runners.kubernetes]
+	ScaleFactor      float64   `toml:"scale_factor"`
+	ScaleFactorLimit int       `toml:"scale_factor_limit"`
+	PreemptiveMode   *bool     `toml:"preemptive_mode"` // read, and answered with a warning
+}
+
+// executorKubernetes is GitLab Runner's own executor for Kubernetes, which makes its own pods.
+const executorKubernetes = "kubernetes"
+
+// readsAutoscaler says whether the policies of [runners.kubernetes.autoscaler] are idlecount's to act on.
+func (r Runner) readsAutoscaler() bool {
+	return r.Executor != executorKubernetes && len(r.Kubernetes.Autoscaler.Policies) > 0
+}
+
+// policies are those that say what is kept, and the name of the i-th among the keys of [runners.kubernetes].
+func (r Runner) policies() (list []IdlePolicy, name func(i int) string) {
+	if !r.readsAutoscaler() {
+		return r.Kubernetes.IdlePolicies, func(i int) string { return fmt.Sprintf("idle_policy[%d]", i) }
+	}
+	for _, p := range r.Kubernetes.Autoscaler.Policies {
+		list = append(list, IdlePolicy{
+			Periods: p.Periods, Timezone: p.Timezone, IdleCount: &p.IdleCount, IdleTime: p.IdleTime,
+			ScaleFactor: &p.ScaleFactor, ScaleFactorLimit: &p.ScaleFactorLimit,
+		})
+	}
+	return list, func(i int) string { return fmt.Sprintf("autoscaler.policy[%d]", i) }
+}
