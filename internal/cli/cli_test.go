@@ -68,6 +68,12 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 			[]string{"status", "-A", "a,b"},
 			"error: \"a,b\" can't be the name of a pool; `idlecount status -A -o name` lists those that exist\nsee 'idlecount status --help'\n",
 		},
+		"pools to pause that nobody names": {
+			[]string{"pause"}, "error: name the pools to pause, or say --all; `idlecount status` shows them\nsee 'idlecount pause --help'\n",
+		},
+		"all pools, and one of them": {
+			[]string{"drain", "--all", "a"}, "error: --all and names of pools exclude each other\nsee 'idlecount drain --help'\n",
+		},
 		"manifests of a build that has no image": {
 			[]string{"manifests"},
 			"error: --image is needed: this binary is not a release, so no image belongs to it\nsee 'idlecount manifests --help'\n",
@@ -164,4 +170,12 @@ func TestVersion(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(stdout), &v))
 	require.Contains(t, v, "version")
 	require.InDelta(t, wire.Protocol, v["protocol"], 0)
+}
+
+// lines are those of an output.
+func lines(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 }

@@ -17,7 +17,7 @@ func TestTheManualHasEveryField(t *testing.T) {
 	require.NoError(t, err)
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[statusList](), reflect.TypeFor[status.Pool](), reflect.TypeFor[status.Pod](), reflect.TypeFor[status.Shortfall](),
-		reflect.TypeFor[status.Manager](), reflect.TypeFor[configuredPool](), reflect.TypeFor[build](),
+		reflect.TypeFor[status.Manager](), reflect.TypeFor[modeResult](), reflect.TypeFor[configuredPool](), reflect.TypeFor[build](),
 	} {
 		for field := range of.Fields() {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")

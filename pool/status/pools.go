@@ -33,6 +33,8 @@ type Pool struct {
 	Shortfall     *Shortfall `json:"shortfall,omitempty"`      // why Short isn't 0, as far as the manager knows
 	Lease         string     `json:"lease,omitempty"`          // of the managers, namespace/name
 	Managed       bool       `json:"managed"`                  // whether the pool has an anchor; without one, only jobs are left of it
+	Paused        bool       `json:"paused"`                   // by `idlecount pause`: nothing is made, and no surplus removed
+	Drained       bool       `json:"drained"`                  // by `idlecount drain`: nothing is wanted, and the unclaimed pods go
 	Unreadable    string     `json:"unreadable,omitempty"`     // why the anchor's status can't be read
 	Pods          []Pod      `json:"pods,omitempty"`           // by phase and name; nil unless asked for
 }
@@ -55,7 +57,7 @@ func Pools(anchors []corev1.ConfigMap, pods []corev1.Pod, withPods bool) []Pool 
 	type key struct{ namespace, name string }
 	pools := map[key]*Pool{}
 	for i := range anchors {
-		if a := &anchors[i]; a.Labels[factory.LabelPool] == a.Name {
+		if a := &anchors[i]; IsAnchor(a) {
 			pools[key{a.Namespace, a.Name}] = ofAnchor(a)
 		}
 	}
@@ -75,7 +77,9 @@ func Pools(anchors []corev1.ConfigMap, pods []corev1.Pod, withPods bool) []Pool 
 		if !p.Managed && p.Idle+p.Warming+p.Claimed+p.Failed == 0 {
 			continue
 		}
-		p.Short = max(0, p.Want-p.Idle)
+		if !p.Drained { // nothing is wanted then, whatever the manager has written last
+			p.Short = max(0, p.Want-p.Idle)
+		}
 		slices.SortFunc(p.Pods, byPhase)
 		rows = append(rows, *p)
 	}
@@ -85,13 +89,19 @@ func Pools(anchors []corev1.ConfigMap, pods []corev1.Pod, withPods bool) []Pool 
 	return rows
 }
 
+// IsAnchor tells the anchor of a pool from other ConfigMaps that carry the label of one, such as a copy of it.
+func IsAnchor(cm *corev1.ConfigMap) bool { return cm.Labels[factory.LabelPool] == cm.Name }
+
 func ofAnchor(anchor *corev1.ConfigMap) *Pool {
 	p := &Pool{
 		Namespace: anchor.Namespace, Name: anchor.Name, Managed: true,
 		Runner: anchor.Labels[factory.LabelRunner],
 		Image:  anchor.Annotations[factory.AnnotationImage],
 		Shape:  anchor.Labels[factory.LabelShape],
+		// Drained is the stronger one, where somebody has set both by hand.
+		Drained: anchor.Annotations[factory.AnnotationDrained] == "true",
 	}
+	p.Paused = !p.Drained && anchor.Annotations[factory.AnnotationPaused] == "true"
 	if anchor.Data[factory.AnchorStatusKey] == "" {
 		p.Unreadable = "no manager has written its status yet"
 		return p

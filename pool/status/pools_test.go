@@ -186,6 +186,22 @@ func TestReason(t *testing.T) {
 			pool: status.Pool{Managed: true, Short: 1}, manager: &status.Manager{State: status.Unknown},
 			want: "1 short: the manager has named no reason yet",
 		},
+		"a paused pool that is full": {pool: status.Pool{Managed: true, Paused: true}, want: "paused; `idlecount resume` ends that"},
+		"a paused pool that isn't, whatever else keeps it so": {
+			pool: status.Pool{Managed: true, Paused: true, Short: 2, Shortfall: &status.Shortfall{Reason: status.Quota, Since: noon}},
+			want: "2 short: paused; `idlecount resume` fills the pool again",
+		},
+		"a drained pool": {
+			pool: status.Pool{Managed: true, Drained: true, Want: 3, Claimed: 1}, want: "drained; `idlecount resume` fills the pool again",
+		},
+		"a drained pool whose pods still go": {
+			pool: status.Pool{Managed: true, Drained: true, Idle: 2, Warming: 1}, manager: &status.Manager{State: status.Held},
+			want: "drained: 3 pods still have to go; `idlecount resume` fills the pool again",
+		},
+		"a drained pool that nobody drains": {
+			pool: status.Pool{Managed: true, Drained: true, Idle: 2}, manager: &status.Manager{State: status.Absent},
+			want: "drained, but no manager runs to remove 2 idle pods; `idlecount resume` fills the pool again",
+		},
 		"a since in the future, from another clock": {
 			pool: status.Pool{Managed: true, Short: 1, Shortfall: &status.Shortfall{Reason: status.Quota, Message: "no", Since: noon.Add(time.Minute)}},
 			want: "1 short: Quota for 0s: no",
@@ -206,6 +222,34 @@ func TestAnchorsThatCannotBeRead(t *testing.T) {
 	require.Equal(t, "alpine:3.22", rows[0].Image, "the anchor's annotation names the image")
 	require.Equal(t, "read the status in ConfigMap ci/broken: unexpected end of JSON input", rows[0].Reason(nil, noon))
 	require.Equal(t, "no manager has written its status yet", rows[1].Reason(nil, noon))
+}
+
+func TestWhatPeopleHaveToldThePool(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		annotations     map[string]string
+		paused, drained bool
+		short           int
+	}{
+		"nothing":            {nil, false, false, 2},
+		"to pause":           {map[string]string{factory.AnnotationPaused: "true"}, true, false, 2},
+		"to drain":           {map[string]string{factory.AnnotationDrained: "true"}, false, true, 0},
+		"both, by hand":      {map[string]string{factory.AnnotationPaused: "true", factory.AnnotationDrained: "true"}, false, true, 0},
+		"something else":     {map[string]string{factory.AnnotationPaused: "yes", factory.AnnotationDrained: "false"}, false, false, 2},
+		"before its manager": {map[string]string{factory.AnnotationDrained: "true"}, false, true, 0},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			cm := anchor("ci", "p", &status.Status{Want: 2})
+			if sentence == "before its manager" {
+				cm.Data = nil
+			}
+			cm.Annotations = c.annotations
+			rows := status.Pools([]corev1.ConfigMap{cm}, nil, false)
+			require.Len(t, rows, 1)
+			require.Equal(t, c.paused, rows[0].Paused)
+			require.Equal(t, c.drained, rows[0].Drained)
+			require.Equal(t, c.short, rows[0].Short)
+		})
+	}
 }
 
 func TestManagerOf(t *testing.T) {

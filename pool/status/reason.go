@@ -79,6 +79,12 @@ func (p Pool) Reason(manager *Manager, now time.Time) string {
 		return "no pool has this shape: its jobs start cold"
 	case p.Unreadable != "":
 		return oneLine(p.Unreadable)
+	case p.Drained:
+		return p.drained(manager)
+	case p.Paused && p.Short > 0:
+		return fmt.Sprintf("%d short: paused; `idlecount resume` fills the pool again", p.Short)
+	case p.Paused:
+		return "paused; `idlecount resume` ends that"
 	case p.Short == 0:
 		return ""
 	}
@@ -93,6 +99,19 @@ func (p Pool) Reason(manager *Manager, now time.Time) string {
 		return short + "no manager runs"
 	default:
 		return short + "the manager has named no reason yet"
+	}
+}
+
+// drained says how far the draining of a pool is.
+func (p Pool) drained(manager *Manager) string {
+	const ends = "`idlecount resume` fills the pool again"
+	switch left := p.Idle + p.Warming + p.Failed; {
+	case left == 0:
+		return "drained; " + ends
+	case manager != nil && manager.State != Held && manager.State != Unknown:
+		return fmt.Sprintf("drained, but no manager runs to remove %d idle pods; %s", left, ends)
+	default:
+		return fmt.Sprintf("drained: %d pods still have to go; %s", left, ends)
 	}
 }
 
