@@ -24,15 +24,15 @@ const recheckAccess = 15 * time.Second
 type access struct {
 	client         kubernetes.Interface
 	leaseNamespace string
-	namespaces     []string
 	log            *slog.Logger
 	clock          clock.WithTicker
 	gauge          prometheus.Gauge
 	kick           chan struct{} // asks for a check now
 
-	mu      sync.Mutex
-	checked bool
-	missing []grant
+	mu         sync.Mutex
+	namespaces []string
+	checked    bool
+	missing    []grant
 }
 
 // grant is one verb on one resource in one namespace.
@@ -64,6 +64,14 @@ func (a *access) watch(ctx context.Context) {
 		case <-a.kick:
 		}
 	}
+}
+
+// cover has the permissions in other namespaces checked from now on.
+func (a *access) cover(namespaces []string) {
+	a.mu.Lock()
+	a.namespaces = namespaces
+	a.mu.Unlock()
+	a.recheck()
 }
 
 // recheck asks for a check soon: the API server has refused something.
@@ -131,7 +139,10 @@ func (a *access) needed() []grant {
 		}
 	}
 	add(LeasePermissions(), a.leaseNamespace)
-	for _, namespace := range a.namespaces {
+	a.mu.Lock()
+	namespaces := a.namespaces
+	a.mu.Unlock()
+	for _, namespace := range namespaces {
 		add(Permissions(), namespace)
 	}
 	return needed

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
 
 	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/pool/plan"
@@ -35,6 +36,7 @@ type writer struct {
 	expect  *expectations
 	metrics *metrics
 	log     *slog.Logger
+	events  record.EventRecorder
 }
 
 // deletePods carries out a plan's deletes. Each is bound to the version of the pod that was decided on, so that it misses a

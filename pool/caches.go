@@ -26,6 +26,7 @@ const (
 type namespaceCache struct {
 	pods    cache.SharedIndexInformer
 	anchors cache.SharedIndexInformer
+	stop    chan struct{} // closed when the watches are to end
 }
 
 func (n *namespaceCache) synced() bool { return n.pods.HasSynced() && n.anchors.HasSynced() }
@@ -84,8 +85,8 @@ func (c *caches) all() map[string]*namespaceCache {
 	return maps.Clone(c.namespaces)
 }
 
-// ensure starts the watches of a namespace; they end with ctx.
-func (c *caches) ensure(ctx context.Context, namespace string) error {
+// ensure starts the watches of a namespace, where there are none.
+func (c *caches) ensure(namespace string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.namespaces[namespace] != nil {
@@ -93,6 +94,7 @@ func (c *caches) ensure(ctx context.Context, namespace string) error {
 	}
 	ours := func(o *metav1.ListOptions) { o.LabelSelector = factory.LabelPool }
 	n := &namespaceCache{
+		stop: make(chan struct{}),
 		pods: coreinformers.NewFilteredPodInformer(c.client, namespace, 0, cache.Indexers{
 			byPool: labelIndex(factory.LabelPool), byRunner: labelIndex(factory.LabelRunner),
 		}, ours),
@@ -108,14 +110,29 @@ func (c *caches) ensure(ctx context.Context, namespace string) error {
 		if err := informer.SetTransform(slim); err != nil {
 			return fmt.Errorf("watch %s in namespace %s: %w", resource, namespace, err)
 		}
-		c.running.Go(func() { informer.RunWithContext(ctx) })
+		c.running.Go(func() { informer.Run(n.stop) })
 	}
 	c.namespaces[namespace] = n
 	return nil
 }
 
-// wait returns when all watches have ended.
-func (c *caches) wait() { c.running.Wait() }
+// drop ends the watches of a namespace.
+func (c *caches) drop(namespace string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.namespaces[namespace]; n != nil {
+		close(n.stop)
+		delete(c.namespaces, namespace)
+	}
+}
+
+// close ends all watches, and returns when they have ended.
+func (c *caches) close() {
+	for namespace := range c.all() {
+		c.drop(namespace)
+	}
+	c.running.Wait()
+}
 
 func labelIndex(label string) cache.IndexFunc {
 	return func(obj any) ([]string, error) {

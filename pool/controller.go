@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,22 +23,23 @@ import (
 type controller struct {
 	*writer // the writes, with the client, what is expected of them, the counters and the log
 
-	pools  map[key]*pool
-	caches *caches
-	queue  workqueue.TypedRateLimitingInterface[key]
-	clock  clock.WithTicker
-	events record.EventRecorder
-	home   *home   // what this manager is: its lease, its runners, the namespaces it has pools in
-	access *access // asked where the API server says "forbidden"
-	memory map[key]*memory
+	configs *configs              // where another configuration comes from
+	setup   atomic.Pointer[setup] // the one that passes go by
+	caches  *caches
+	queue   workqueue.TypedRateLimitingInterface[key]
+	clock   clock.WithTicker
+	home    *home   // the lease that anchors name, and the namespaces it has noted
+	access  *access // asked where the API server says "forbidden"
+	memory  map[key]*memory
 	// namespaces are what the worker knows of each namespace in this term.
 	namespaces map[string]*namespaceTerm
 }
 
 // memory is what the worker remembers of a pool in a term. It is only there to be patient, or brief.
 type memory struct {
-	history plan.History
-	refused refusals
+	history  plan.History
+	refused  refusals
+	template string // that the two were learnt with
 
 	anchor      *corev1.ConfigMap // as this manager made it, until the watch shows it
 	anchorUntil time.Time         // when to give up on the watch
@@ -60,45 +62,71 @@ const (
 	maxRetry   = time.Minute
 )
 
-func newController(o Options, pools map[key]*pool, caches *caches, h *home, a *access, m *metrics, events record.EventRecorder) *controller {
-	return &controller{
-		writer: &writer{client: o.Client, expect: newExpectations(o.Clock), metrics: m, log: o.Log},
-		pools:  pools, caches: caches, clock: o.Clock, events: events, home: h, access: a,
+func newController(o Options, configs *configs, caches *caches, h *home, a *access, m *metrics, events record.EventRecorder) *controller {
+	c := &controller{
+		writer:  &writer{client: o.Client, expect: newExpectations(o.Clock), metrics: m, log: o.Log, events: events},
+		configs: configs, caches: caches, clock: o.Clock, home: h, access: a,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](firstRetry, maxRetry),
 			workqueue.TypedRateLimitingQueueConfig[key]{Clock: o.Clock},
 		),
 		memory: map[key]*memory{}, namespaces: map[string]*namespaceTerm{},
 	}
+	c.setup.Store(configs.now())
+	return c
 }
 
 // run works until stop ends, then finishes the pass it is in; the writes are made with ctx, which ends when the lease is lost.
 func (c *controller) run(ctx, stop context.Context) error {
-	old, err := c.home.recall(ctx)
+	old, err := c.home.recall(ctx, c.setup.Load().namespaces)
 	if err != nil {
 		return err
 	}
 	for _, namespace := range old {
-		if err := c.caches.ensure(stop, namespace); err != nil {
+		if err := c.caches.ensure(namespace); err != nil {
 			return err
 		}
 	}
-	unwatch, err := c.watch()
-	defer unwatch()
-	if err != nil {
-		return err
-	}
 	over, end := context.WithCancel(ctx)
 	defer end()
+	defer c.unwatchAll()
 	for namespace, n := range c.caches.all() {
-		go c.begins(over, namespace, n)
+		if err := c.enter(over, namespace, n); err != nil {
+			return err
+		}
 	}
+	c.configs.follow(func() { c.queue.Add(key{}) })
+	defer c.configs.follow(nil)
+	c.queue.Add(key{}) // a change since the term's beginning
 	defer context.AfterFunc(ctx, c.queue.ShutDown)()
 	defer context.AfterFunc(stop, c.queue.ShutDown)()
-	for c.next(ctx) {
+	for c.next(over) {
 	}
 	for k := range c.memory {
 		c.metrics.hide(k.name)
+	}
+	return nil
+}
+
+// adopt goes over to the configuration in force. Every pool of the one and the other gets a pass; one that is the same in
+// both is found as it should be, so nothing happens to it.
+func (c *controller) adopt(ctx context.Context) error {
+	next := c.configs.now()
+	for _, namespace := range next.namespaces {
+		if err := c.caches.ensure(namespace); err != nil {
+			return err
+		}
+		if err := c.enter(ctx, namespace, c.caches.of(namespace)); err != nil {
+			return err
+		}
+	}
+	// Before the first pod is made there, so that whoever leads next knows where to look.
+	if err := c.home.add(ctx, next.namespaces); err != nil {
+		return err
+	}
+	c.setup.Store(next)
+	for namespace, n := range c.caches.all() {
+		c.enqueueAll(namespace, n)
 	}
 	return nil
 }
@@ -109,7 +137,12 @@ func (c *controller) begins(ctx context.Context, namespace string, n *namespaceC
 	if !cache.WaitForCacheSync(ctx.Done(), n.pods.HasSynced, n.anchors.HasSynced) {
 		return
 	}
-	for k := range c.pools {
+	c.enqueueAll(namespace, n)
+}
+
+// enqueueAll asks for passes over all pools of a namespace, configured or not.
+func (c *controller) enqueueAll(namespace string, n *namespaceCache) {
+	for k := range c.setup.Load().pools {
 		if k.namespace == namespace {
 			c.queue.Add(k)
 		}
@@ -128,7 +161,12 @@ func (c *controller) next(ctx context.Context) bool {
 	}
 	defer c.queue.Done(k)
 	begin := c.clock.Now()
-	err := c.sync(ctx, k)
+	var err error
+	if k == (key{}) {
+		err = c.adopt(ctx)
+	} else {
+		err = c.sync(ctx, k)
+	}
 	c.metrics.passed(c.clock.Since(begin))
 	switch {
 	case err == nil:
@@ -153,9 +191,12 @@ func (c *controller) complain(k key, text string) {
 	if m = c.memoryOf(k); text == m.complaint {
 		return
 	}
-	if text != "" {
+	switch {
+	case k == (key{}) && text != "":
+		c.log.Error("another configuration can't be taken over yet; that is tried again", "error", text)
+	case text != "":
 		c.log.Error("a pass over the pool failed and will be repeated", "pool", k.name, "namespace", k.namespace, "error", text)
-	} else {
+	default:
 		c.log.Info("passes over the pool succeed again", "pool", k.name, "namespace", k.namespace)
 	}
 	m.complaint = text
@@ -170,32 +211,53 @@ func (c *controller) memoryOf(k key) *memory {
 	return m
 }
 
-// watch sends what the caches see to the queue; the function it returns ends that.
-func (c *controller) watch() (unwatch func(), err error) {
-	var ends []func()
-	unwatch = func() {
-		for _, end := range ends {
-			end()
-		}
+// enter begins with a namespace, unless that was done: what its caches see is sent to the queue from now on.
+func (c *controller) enter(ctx context.Context, namespace string, n *namespaceCache) error {
+	if c.namespaces[namespace] != nil {
+		return nil
 	}
-	add := func(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) error {
+	term := &namespaceTerm{}
+	follow := func(informer cache.SharedIndexInformer, handler cache.ResourceEventHandler) error {
 		registration, err := informer.AddEventHandler(handler)
 		if err != nil {
-			return fmt.Errorf("follow a watch: %w", err)
+			return fmt.Errorf("follow a watch in namespace %s: %w", namespace, err)
 		}
-		ends = append(ends, func() {
+		term.unwatch = append(term.unwatch, func() {
 			if err := cache.ShutDownEventHandler(informer, registration); err != nil {
-				c.log.Error("a watch can't be let go of", "error", err)
+				c.log.Error("a watch can't be let go of", "namespace", namespace, "error", err)
 			}
 		})
 		return nil
 	}
-	for _, n := range c.caches.all() {
-		if err := errors.Join(add(n.pods, c.podHandler()), add(n.anchors, c.anchorHandler())); err != nil {
-			return unwatch, err
-		}
+	c.namespaces[namespace] = term
+	if err := errors.Join(follow(n.pods, c.podHandler()), follow(n.anchors, c.anchorHandler())); err != nil {
+		c.unwatch(namespace)
+		return err
 	}
-	return unwatch, nil
+	go c.begins(ctx, namespace, n)
+	return nil
+}
+
+// unwatch ends what enter has begun.
+func (c *controller) unwatch(namespace string) {
+	if term := c.namespaces[namespace]; term != nil {
+		for _, end := range term.unwatch {
+			end()
+		}
+		delete(c.namespaces, namespace)
+	}
+}
+
+func (c *controller) unwatchAll() {
+	for namespace := range c.namespaces {
+		c.unwatch(namespace)
+	}
+}
+
+// leave lets go of a namespace in which nothing is left for this manager.
+func (c *controller) leave(namespace string) {
+	c.unwatch(namespace)
+	c.caches.drop(namespace)
 }
 
 // keepAnchor remembers an anchor that this manager has made until the watch shows it.

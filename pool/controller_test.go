@@ -34,11 +34,11 @@ func TestATermBeginsWithAllPoolsOfItsNamespaces(t *testing.T) {
 
 	watches := newCaches(client, func(_, _ string, err error) { t.Log(err) })
 	ctx := t.Context()
-	t.Cleanup(watches.wait)
-	require.NoError(t, watches.ensure(ctx, namespace))
+	t.Cleanup(watches.close)
+	require.NoError(t, watches.ensure(namespace))
 	configured, elsewhere := key{namespace, "configured"}, key{"elsewhere", "configured"}
 	c := newController(Options{Client: client, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
-		map[key]*pool{configured: {}, elsewhere: {}}, watches, &home{}, nil, nil, nil)
+		&configs{setup: &setup{pools: map[key]*pool{configured: {}, elsewhere: {}}}}, watches, &home{}, nil, nil, nil)
 	c.begins(ctx, namespace, watches.of(namespace))
 	asked := map[key]bool{}
 	for range c.queue.Len() {

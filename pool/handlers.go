@@ -77,7 +77,7 @@ func (c *controller) observe(pod *corev1.Pod, gone bool) {
 func (c *controller) enqueue(pod *corev1.Pod) {
 	c.queue.Add(key{pod.Namespace, labelPool(pod)})
 	runner := pod.Labels[factory.LabelRunner]
-	for k, p := range c.pools {
+	for k, p := range c.setup.Load().pools {
 		if p.runner.Limit > 0 && k.namespace == pod.Namespace && factory.RunnerLabel(p.runner) == runner {
 			c.queue.Add(k)
 		}
@@ -108,7 +108,7 @@ func (c *controller) countClaim(pod *corev1.Pod, how string) {
 // poolLabels are a pod's pool and image as metrics have them: jobs bring any image, so that those of no configured pool
 // share one name.
 func (c *controller) poolLabels(pod *corev1.Pod) []string {
-	if p := c.pools[key{pod.Namespace, labelPool(pod)}]; p != nil {
+	if p := c.setup.Load().pools[key{pod.Namespace, labelPool(pod)}]; p != nil {
 		return []string{p.key.name, p.image}
 	}
 	return []string{noPool, otherImage}

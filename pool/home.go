@@ -20,31 +20,40 @@ import (
 // commas. It is how a manager that starts with another configuration finds what the former one has left behind.
 const annotationNamespaces = factory.Prefix + "namespaces"
 
-// home is what a manager is besides its pools: the lease by whose name its anchors know it, the runners it is responsible
-// for, and the namespaces it works in.
+// home is what a manager is besides its pools: the lease by whose name its anchors know it, and the namespaces that stand
+// there.
 type home struct {
 	client                    kubernetes.Interface
 	lease                     string // namespace/name
 	leaseNamespace, leaseName string
-	runners                   map[string]bool
-	configured                []string
 	noted                     []string // as the lease has them; used by the worker only
 }
 
 // recall reads which namespaces the lease has noted, notes those of the configuration too, and returns those that the
 // configuration doesn't have.
-func (h *home) recall(ctx context.Context) (old []string, err error) {
+func (h *home) recall(ctx context.Context, configured []string) (old []string, err error) {
 	lease, err := h.client.CoordinationV1().Leases(h.leaseNamespace).Get(ctx, h.leaseName, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read which namespaces the lease %s has noted: %w", h.lease, err)
 	}
 	h.noted = strings.FieldsFunc(lease.Annotations[annotationNamespaces], func(r rune) bool { return r == ',' })
 	for _, namespace := range h.noted {
-		if !slices.Contains(h.configured, namespace) {
+		if !slices.Contains(configured, namespace) {
 			old = append(old, namespace)
 		}
 	}
-	return old, h.note(ctx, append(slices.Clone(old), h.configured...))
+	return old, h.note(ctx, append(slices.Clone(old), configured...))
+}
+
+// add notes namespaces besides those that stand in the lease.
+func (h *home) add(ctx context.Context, namespaces []string) error {
+	all := slices.Clone(h.noted)
+	for _, namespace := range namespaces {
+		if !slices.Contains(all, namespace) {
+			all = append(all, namespace)
+		}
+	}
+	return h.note(ctx, all)
 }
 
 // note writes the namespaces into the lease, where they differ from what stands there.
@@ -69,7 +78,7 @@ func (h *home) note(ctx context.Context, namespaces []string) error {
 
 // leaveNamespace forgets a namespace that the configuration doesn't have, once nothing of this manager is left in it.
 func (c *controller) leaveNamespace(ctx context.Context, namespace string, n *namespaceCache) error {
-	if slices.Contains(c.home.configured, namespace) || !slices.Contains(c.home.noted, namespace) {
+	if slices.Contains(c.configs.now().namespaces, namespace) || !slices.Contains(c.home.noted, namespace) {
 		return nil
 	}
 	for _, obj := range n.anchors.GetStore().List() {
@@ -85,6 +94,7 @@ func (c *controller) leaveNamespace(ctx context.Context, namespace string, n *na
 	if err := c.home.note(ctx, rest); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
+	c.leave(namespace)
 	c.log.Info("nothing is left in a namespace that the configuration doesn't have", "namespace", namespace)
 	return nil
 }

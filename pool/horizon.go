@@ -68,8 +68,11 @@ func atLeast(version, other string) bool {
 
 // upToDate says whether the cache of a namespace has reached the state that the namespace had at the begin of the term.
 func (c *controller) upToDate(ctx context.Context, namespace string, n *namespaceCache) (bool, error) {
-	h, begun := c.namespaces[namespace]
-	if !begun {
+	h := c.namespaces[namespace]
+	if h == nil {
+		return false, nil // let go of, or not begun with yet; enter comes back to it
+	}
+	if !h.listed {
 		pods, err := c.list(ctx, namespace, "pods")
 		if err != nil {
 			return false, err
@@ -78,8 +81,7 @@ func (c *controller) upToDate(ctx context.Context, namespace string, n *namespac
 		if err != nil {
 			return false, err
 		}
-		h = &namespaceTerm{pods: pods, anchors: anchors}
-		c.namespaces[namespace] = h
+		h.pods, h.anchors, h.listed = pods, anchors, true
 	}
 	now := c.clock.Now()
 	if h.pods != nil && h.pods.reached(n.pods, now) {
@@ -93,6 +95,8 @@ func (c *controller) upToDate(ctx context.Context, namespace string, n *namespac
 
 // namespaceTerm is what the worker knows of a namespace in a term.
 type namespaceTerm struct {
+	unwatch       []func() // ends the handlers of its watches
+	listed        bool     // whether the horizons are known
 	pods, anchors *horizon // nil once they were reached
 	window        window
 }

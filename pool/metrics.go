@@ -22,6 +22,8 @@ const (
 type metrics struct {
 	leader    prometheus.Gauge
 	missing   prometheus.Gauge
+	reload    prometheus.Gauge
+	reloadAt  prometheus.Gauge
 	pods      *prometheus.GaugeVec
 	wanted    *prometheus.GaugeVec
 	shortfall *prometheus.GaugeVec
@@ -44,6 +46,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		leader:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "idlecount_leader", Help: "1 where this manager leads, 0 where it stands by."}),
 		missing:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "idlecount_permissions_missing", Help: "Permissions that the manager needs and doesn't have."}),
+		reload:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "idlecount_config_last_reload_successful", Help: "1 where the configuration file as it is now is in force, 0 where it can't be used and the one before is."}),
+		reloadAt:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "idlecount_config_last_reload_success_timestamp_seconds", Help: "When the configuration in force was taken over."}),
 		pods:      gauge("idlecount_pods", "Pods of a pool by state.", labelPoolName, labelImage, labelState),
 		wanted:    gauge("idlecount_pods_wanted", "Idle pods that a pool wants now.", labelPoolName, labelImage),
 		shortfall: gauge("idlecount_pool_shortfall", "1 while a pool has fewer idle pods than it wants for this reason.", labelPoolName, labelImage, labelReason),
@@ -62,7 +66,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		}),
 	}
 	for _, c := range []prometheus.Collector{
-		m.leader, m.missing, m.pods, m.wanted, m.shortfall, m.created, m.deleted, m.claims, m.ready, m.writes, m.errors, m.passes,
+		m.leader, m.missing, m.reload, m.reloadAt, m.pods, m.wanted, m.shortfall, m.created, m.deleted, m.claims, m.ready, m.writes, m.errors, m.passes,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, err
@@ -98,5 +102,13 @@ func (m *metrics) hide(pool string) {
 func (m *metrics) wrote(operation, result string) {
 	m.writes.WithLabelValues(operation, result).Inc()
 }
+
+// reloaded notes that a configuration was taken over, notReloaded that one couldn't be.
+func (m *metrics) reloaded(at time.Time) {
+	m.reload.Set(1)
+	m.reloadAt.Set(float64(at.Unix()))
+}
+
+func (m *metrics) notReloaded() { m.reload.Set(0) }
 
 func (m *metrics) passed(took time.Duration) { m.passes.Observe(took.Seconds()) }

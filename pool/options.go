@@ -19,7 +19,11 @@ const DefaultLeaseName = "idlecount"
 // Options are what Run needs. All are wanted but those that have a default.
 type Options struct {
 	Client kubernetes.Interface
-	Config *config.Config
+	Config *config.Config // at the start
+
+	// Reloads are what becomes of the configuration file later; nil where nobody watches it. Each is taken over, or
+	// rejected, without another start and without giving up the lease.
+	Reloads <-chan Reload
 
 	Identity       string // of this process among the managers that share a lease; two processes never have the same
 	LeaseNamespace string

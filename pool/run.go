@@ -30,7 +30,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	pools, err := poolsOf(o.Config, o.Log)
+	first, err := newSetup(o.Config, o.Log)
 	if err != nil {
 		return err
 	}
@@ -46,20 +46,19 @@ func Run(ctx context.Context, o Options) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	namespaces := namespacesOf(o.Config)
-	permissions := newAccess(o, namespaces, counters.missing)
+	configs := newConfigs(o, counters, first)
+	permissions := newAccess(o, first.namespaces, counters.missing)
 	watches := newCaches(o.Client, watchErrors(o.Log, permissions))
-	for _, namespace := range namespaces {
-		if err := watches.ensure(ctx, namespace); err != nil {
-			return err
-		}
+	defer watches.close()
+	if err := prepare(first, watches); err != nil {
+		return err
 	}
 	events, end := newEvents(o)
 	defer end()
 	var watching sync.WaitGroup
 	watching.Go(func() { permissions.watch(ctx) })
+	watching.Go(func() { reload(ctx, o, configs, permissions, watches) })
 	defer watching.Wait()
-	defer watches.wait()
 	defer cancel()
 
 	var leads atomic.Bool
@@ -67,21 +66,51 @@ func Run(ctx context.Context, o Options) error {
 	watchdog := leaderelection.NewLeaderHealthzAdaptor(o.RenewDeadline)
 	o.Health.set(
 		func() error { return watchdog.Check(nil) },
-		func() []string { return unready(leads.Load(), lock, permissions, watches, namespaces) },
+		func() []string { return unready(leads.Load(), lock, permissions, watches, configs.now().namespaces) },
 	)
 	return elect(ctx, o, lock, watchdog, func(held context.Context) {
 		leads.Store(true)
 		counters.leader.Set(1)
-		o.Log.Info("this manager leads", "lease", o.lease(), "identity", o.Identity, "pools", len(pools))
-		c := newController(o, pools, watches, &home{
+		o.Log.Info("this manager leads", "lease", o.lease(), "identity", o.Identity, "pools", len(configs.now().pools))
+		c := newController(o, configs, watches, &home{
 			client: o.Client, lease: o.lease(), leaseNamespace: o.LeaseNamespace, leaseName: o.LeaseName,
-			runners: runnersOf(o.Config), configured: namespaces,
 		}, permissions, counters, events)
 		lead(held, ctx, o, c)
 		leads.Store(false)
 		counters.leader.Set(0)
 		o.Log.Info("this manager stops leading", "lease", o.lease(), "identity", o.Identity)
 	})
+}
+
+// prepare watches the namespaces of a configuration.
+func prepare(s *setup, watches *caches) error {
+	for _, namespace := range s.namespaces {
+		if err := watches.ensure(namespace); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reload takes over what becomes of the configuration file, until ctx ends.
+func reload(ctx context.Context, o Options, configs *configs, permissions *access, watches *caches) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r, open := <-o.Reloads:
+			if !open {
+				return
+			}
+			// Also while another manager leads, so that this one can lead within a moment.
+			configs.take(r, func(s *setup) {
+				if err := prepare(s, watches); err != nil {
+					o.Log.Error("a namespace can't be watched", "error", err)
+				}
+				permissions.cover(s.namespaces)
+			})
+		}
+	}
 }
 
 // lead is one term. Told to stop, it may finish its pass.

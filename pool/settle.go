@@ -19,6 +19,8 @@ const (
 	eventPolicyChanged = "PolicyChanged" // another policy is in force
 	eventPodFailed     = "PodFailed"     // a pod failed before it was claimed
 	eventRemoved       = "Removed"       // the pool has left the configuration
+	eventConfigBroken  = "ConfigBroken"  // the configuration file has changed and can't be used; the one before stays in force
+	eventConfigMended  = "ConfigMended"  // it can be used again
 )
 
 // policyRemoved stands in the status of a pool that has left the configuration, until its last job has ended.
@@ -77,6 +79,7 @@ func (p *pass) status(r plan.Result, short *plan.Shortfall, before status.Status
 			s.NextChange = new(change.UTC())
 		}
 	}
+	s.ConfigError = p.broken
 	s.Shortfall = p.shortfallStatus(short, before.Shortfall)
 	return s
 }
@@ -111,6 +114,12 @@ func (c *controller) announce(p *pass, before, after status.Status) {
 		text := fmt.Sprintf("policy %s is in force: %d idle pods, idle time %s", after.Policy, after.Want, after.IdleTime)
 		c.events.Event(p.anchor, corev1.EventTypeNormal, eventPolicyChanged, text)
 		log.Info("policy changed", "policy", after.Policy, "want", after.Want, "idle_time", after.IdleTime)
+	}
+	switch { // the log has said it once for all pools
+	case after.ConfigError != "" && before.ConfigError != after.ConfigError:
+		c.events.Event(p.anchor, corev1.EventTypeWarning, eventConfigBroken, "the configuration before stays in force: "+after.ConfigError)
+	case after.ConfigError == "" && before.ConfigError != "":
+		c.events.Event(p.anchor, corev1.EventTypeNormal, eventConfigMended, "the configuration file can be used again")
 	}
 	switch {
 	case after.Shortfall != nil && (before.Shortfall == nil || before.Shortfall.Reason != after.Shortfall.Reason):

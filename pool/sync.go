@@ -25,6 +25,7 @@ type pass struct {
 	policy cron.Decision
 	before status.Status // as the anchor has it
 	lease  string        // of this manager
+	broken string        // why the configuration file as it is now isn't in force
 }
 
 // sync makes one pass over a pool: gather, plan, act. An error means that it has to be repeated soon; what the API server
@@ -76,12 +77,13 @@ func (c *controller) sync(ctx context.Context, k key) error {
 
 // begin finds out what is to be done about a pool; nil where nothing is.
 func (c *controller) begin(ctx context.Context, k key, n *namespaceCache) (*pass, error) {
-	p := &pass{key: k, pool: c.pools[k], cache: n, memory: c.memoryOf(k), now: c.clock.Now(), lease: c.home.lease}
+	p := &pass{key: k, pool: c.setup.Load().pools[k], cache: n, memory: c.memoryOf(k), now: c.clock.Now(), lease: c.home.lease, broken: c.configs.trouble()}
 	p.anchor = c.anchorOf(p)
 	if p.pool == nil {
 		return c.beginRemoved(p), nil
 	}
 	p.image = p.pool.image
+	p.memory.forgetAfterChange(p.pool.template(0))
 	p.policy = p.pool.schedule.At(p.now)
 	if p.anchor == nil {
 		return c.beginNew(ctx, p)
@@ -108,6 +110,14 @@ func (c *controller) begin(ctx context.Context, k key, n *namespaceCache) (*pass
 		return nil, nil //nolint:nilnil // the other manager may need a moment to see it
 	}
 	return p, nil
+}
+
+// forgetAfterChange drops what was learnt of failures with another template: what was wrong may be mended.
+func (m *memory) forgetAfterChange(template string) {
+	if m.template != "" && m.template != template {
+		m.history, m.refused = plan.History{}, refusals{}
+	}
+	m.template = template
 }
 
 // takeOver puts this manager's lease into the anchor of a pool that other managers had. It acts on the pool only when they
@@ -156,7 +166,7 @@ func (c *controller) beginRemoved(p *pass) *pass {
 	}
 	// No anchor: pods of cold jobs whose shape no pool has, or idle ones whose anchor somebody deleted.
 	for _, pod := range p.cache.podsBy(byPool, p.key.name) {
-		if c.home.runners[pod.Labels[factory.LabelRunner]] {
+		if c.setup.Load().runners[pod.Labels[factory.LabelRunner]] {
 			p.image = otherImage
 			return p
 		}

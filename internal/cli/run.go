@@ -8,7 +8,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,7 +21,9 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
 
+	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/internal/cli/manifests"
+	"idlecount.dev/idlecount/internal/reload"
 	"idlecount.dev/idlecount/internal/version"
 	"idlecount.dev/idlecount/pool"
 )
@@ -42,7 +47,8 @@ func newRun(streams genericiooptions.IOStreams) *cobra.Command {
 		Long: `Run the manager, which keeps as many idle pods for each image as the policy in force wants, until it is
 told to stop by TERM or INT. It may run in a cluster or beside GitLab Runner, and more than once: one leads, the others
 wait for the lease. No pod is touched when it stops or starts: jobs go on claiming pods, and idle pods that nobody
-replaces end after their idle_time.
+replaces end after their idle_time. A change of the files comes into force by itself, at once with SIGHUP; where they can't
+be loaded the configuration before stays in force, and the log, status and metrics say so.
 
 The cluster is that of --kubeconfig, --server, --context or KUBECONFIG; else that of host or context in
 [runners.kubernetes]; else the one that the manager runs in. The log goes to stderr.
@@ -87,13 +93,12 @@ func (o *runOptions) validate(cmd *cobra.Command) error {
 func (o *runOptions) run(ctx context.Context) error {
 	log := o.logger()
 	klog.SetSlogLogger(log) // client-go's own messages
+	since := reload.StateOf(o.files)
 	cfg, err := loadConfig(o.files, o.ErrOut)
 	if err != nil {
 		return err
 	}
-	for _, w := range cfg.Warnings {
-		log.Warn("configuration: "+strings.TrimSpace(w.Path+" "+w.Message), "file", w.File)
-	}
+	logWarnings(log, cfg)
 	cluster, err := o.connection.connectAs(cfg)
 	if err != nil {
 		return err
@@ -116,8 +121,10 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	defer stop()
 	log.Info("idlecount starts", "version", version.String(), "server", cluster.server, "from", cluster.source, "identity", identity)
+	reloads, endReloads := o.watchFiles(ctx, since, log)
+	defer endReloads()
 	err = pool.Run(ctx, pool.Options{
-		Client: cluster, Config: cfg,
+		Client: cluster, Config: cfg, Reloads: reloads,
 		Identity: identity, LeaseNamespace: o.leaseNamespace,
 		Log: log, Registry: registry, Health: health,
 	})
@@ -126,6 +133,39 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	log.Info("idlecount stops; pods stay as they are")
 	return nil
+}
+
+// watchFiles loads the files again whenever they change, and at SIGHUP, until end is called.
+func (o *runOptions) watchFiles(ctx context.Context, since reload.State, log *slog.Logger) (reloads <-chan pool.Reload, end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	loaded := make(chan pool.Reload)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		reload.Watch(ctx, o.files, since, hangups, log, func(hurried bool) {
+			log.Info("the configuration is loaded again", "files", strings.Join(o.files, ", "), "sighup", hurried)
+			cfg, err := config.Load(o.files)
+			if err == nil {
+				logWarnings(log, cfg)
+			}
+			select {
+			case loaded <- pool.Reload{Config: cfg, Err: err}:
+			case <-ctx.Done():
+			}
+		})
+	})
+	return loaded, func() {
+		cancel()
+		signal.Stop(hangups)
+		watching.Wait()
+	}
+}
+
+func logWarnings(log *slog.Logger, cfg *config.Config) {
+	for _, w := range cfg.Warnings {
+		log.Warn("configuration: "+strings.TrimSpace(w.Path+" "+w.Message), "file", w.File)
+	}
 }
 
 func (o *runOptions) logger() *slog.Logger {
