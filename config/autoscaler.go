@@ -1,6 +1,9 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Autoscaler is [runners.kubernetes.autoscaler], by which GitLab Runner's own kubernetes executor keeps pause pods. With
 // any other executor nothing of GitLab's acts on it, and its policies say what idlecount keeps.
@@ -44,4 +47,40 @@ func (r Runner) policies() (list []IdlePolicy, name func(i int) string) {
 		})
 	}
 	return list, func(i int) string { return fmt.Sprintf("autoscaler.policy[%d]", i) }
+}
+
+// autoscaler checks the stock table, where its policies are idlecount's to act on.
+func (c *checker) autoscaler() {
+	k := c.runner.Kubernetes
+	if len(k.Autoscaler.Policies) == 0 {
+		return
+	}
+	const table = "kubernetes.autoscaler"
+	if c.runner.Executor == executorKubernetes { // and has keys of ours, else nobody would look at it
+		c.warn(table, `is acted on by GitLab Runner itself with executor = "kubernetes": it keeps pause pods beside what idlecount keeps`)
+		return
+	}
+	var both []string
+	for _, key := range []string{"idle_policy", "idle_count", "scale_factor", "scale_factor_limit"} {
+		if c.isSet("kubernetes." + key) {
+			both = append(both, key)
+		}
+	}
+	if len(both) > 0 {
+		c.wrong(table, "says how many idle pods are wanted, and so does %s of [runners.kubernetes]: only one of both can hold; "+
+			"take [runners.kubernetes.autoscaler] or the keys of idlecount away", strings.Join(both, ", "))
+	}
+	policies, name := c.runner.policies()
+	for i, p := range policies {
+		c.policy("kubernetes."+name(i), p)
+		if mode := k.Autoscaler.Policies[i].PreemptiveMode; mode != nil && *mode {
+			c.warn("kubernetes."+name(i)+".preemptive_mode", "has no effect: GitLab Runner asks for jobs as it likes, "+
+				"and a job that finds no idle pod starts in a new one; limit and request_concurrency of [[runners]] bound how many it asks for")
+		}
+	}
+	for _, key := range []string{"max_pause_pods", "pause_pod_image", "pause_pod_priority_class_name", "pause_pod_image_pull_secrets"} {
+		if c.isSet(table + "." + key) {
+			c.warn(table+"."+key, "has no effect: idlecount keeps pods that jobs can use at once, and no pause pods; limit of [[runners]] bounds their number")
+		}
+	}
 }

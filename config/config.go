@@ -110,7 +110,12 @@ type Kubernetes struct {
 	ServiceEphemeralStorageRequest string `toml:"service_ephemeral_storage_request"`
 	ServiceEphemeralStorageLimit   string `toml:"service_ephemeral_storage_limit"`
 
-	PullPolicy                   StringOrList      `toml:"pull_policy"` // the first is used
+	PullPolicy                   StringOrList      `toml:"pull_policy"` // the first that is allowed is used
+	AllowedPullPolicies          []string          `toml:"allowed_pull_policies"`
+	AllowedImages                []string          `toml:"allowed_images"`   // see AllowsImage
+	AllowedServices              []string          `toml:"allowed_services"` // see AllowsService
+	AllowedUsers                 []string          `toml:"allowed_users"`    // see AllowsUser
+	AllowedGroups                []string          `toml:"allowed_groups"`   // see AllowsGroup
 	ImagePullSecrets             []string          `toml:"image_pull_secrets"`
 	NodeSelector                 map[string]string `toml:"node_selector"`
 	NodeTolerations              map[string]string `toml:"node_tolerations"` // "key=value" or "key" -> effect

@@ -48,6 +48,13 @@ func TestTheDocumentationKnowsEveryKey(t *testing.T) {
 	policy, _ := documented(t, "### idle_policy")
 	require.ElementsMatch(t, tags(reflect.TypeFor[IdlePolicy]()), policy)
 
+	image, _ := documented(t, "### idle_image")
+	require.ElementsMatch(t, tags(reflect.TypeFor[IdleImage]()), image)
+
+	autoscaler, _ := documented(t, "## GitLab's autoscaler table")
+	require.ElementsMatch(t, append(tags(reflect.TypeFor[AutoscalerPolicy]()),
+		slices.DeleteFunc(tags(reflect.TypeFor[Autoscaler]()), func(key string) bool { return key == "policy" })...), autoscaler)
+
 	runner, _ := documented(t, "In `[[runners]]`:")
 	require.ElementsMatch(t, tags(reflect.TypeFor[Runner]()), runner)
 

@@ -55,9 +55,6 @@ func unhonouredKeys() []unhonoured {
 		{"namespace_per_job", "pods are made in namespace"},
 		{"bearer_token", "use a kubeconfig, cert_file and key_file, or the service account of the pod"},
 	}
-	for _, key := range []string{"allowed_images", "allowed_services", "allowed_pull_policies", "allowed_users", "allowed_groups"} {
-		list = append(list, unhonoured{key, "a job may use what it doesn't allow"})
-	}
 	for _, key := range overwriteKeys() {
 		list = append(list, unhonoured{key, "a job can't overwrite anything"})
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -72,7 +73,15 @@ func TestEveryKeyIsRead(t *testing.T) {
 		Name: "postgres:17", Alias: "db, sql", Command: []string{"postgres"}, Entrypoint: []string{"/entrypoint.sh"},
 		Environment: []string{"A=1", "B=", "C=x=y"},
 	}}, k.Services)
-	require.Equal(t, []string{"alpine:3.22", "golang:1.26"}, r.IdleImages())
+	require.Equal(t, []string{"alpine:3.22", "golang:1.26", "registry.example.com/debian"}, r.IdleImages())
+	require.Equal(t, Duration{10 * time.Minute}, k.IdleLeadTime)
+
+	// Of idle_image, "" and an empty list are values, and what is absent is nil.
+	require.Empty(t, *k.IdleOverrides[0].CPULimit)
+	require.Equal(t, IdleImage{Image: "registry.example.com/debian", Services: []Service{}}, k.IdleOverrides[1])
+	for field, value := range reflect.ValueOf(k.IdleOverrides[0]).Fields() {
+		require.False(t, value.IsZero(), field.Name)
+	}
 }
 
 func TestLaterFilesAddToEarlierOnes(t *testing.T) {
@@ -254,6 +263,10 @@ func TestAPolicyWithNoPeriodsIsNotOneWithout(t *testing.T) {
 func TestIdleImages(t *testing.T) {
 	require.Equal(t, []string{"a"}, Runner{Kubernetes: Kubernetes{Image: "a"}}.IdleImages())
 	require.Equal(t, []string{"b", "c"}, Runner{Kubernetes: Kubernetes{Image: "a", IdleImages: []string{"b", "c"}}}.IdleImages())
+	require.Equal(t, []string{"b", "c:latest", "d"}, Runner{Kubernetes: Kubernetes{
+		Image: "a", IdleImages: []string{"b", "c:latest"}, IdleOverrides: []IdleImage{{Image: "c"}, {Image: "b"}, {Image: "d"}},
+	}}.IdleImages(), "those with an entry of their own are added")
+	require.Equal(t, []string{"a", "d"}, Runner{Kubernetes: Kubernetes{Image: "a", IdleOverrides: []IdleImage{{Image: "d"}}}}.IdleImages())
 	require.Empty(t, Runner{}.IdleImages())
 }
 

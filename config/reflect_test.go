@@ -18,9 +18,12 @@ func notSet(t *testing.T, r Runner) []string {
 		case reflect.Struct:
 			for i := range v.NumField() {
 				f := v.Type().Field(i)
-				if f.Name == "HelperContainerSecurityContext" || f.Name == "ServiceContainerSecurityContext" || f.Name == "IdlePolicies" {
+				if f.Name == "HelperContainerSecurityContext" || f.Name == "ServiceContainerSecurityContext" || f.Name == "IdlePolicies" || f.Name == "IdleOverrides" {
 					require.False(t, v.Field(i).IsZero(), f.Name)
 					continue
+				}
+				if f.Name == "Autoscaler" {
+					continue // it can't be in force beside keys of ours; see TestTheStockAutoscalerTable
 				}
 				if f.Name == "LocalhostProfile" {
 					continue // only with the type Localhost; checked by its own

@@ -26,7 +26,10 @@ func check(e *entry) *checker {
 	c.folders()
 	c.idle()
 	c.policies()
+	c.autoscaler()
 	c.images()
+	c.overrides()
+	c.allowed()
 	c.resources()
 	c.placement()
 	c.metadata()
@@ -57,10 +60,11 @@ func (c *checker) broken(key string) bool {
 // identity is what a runner is found and named by.
 func (c *checker) identity() {
 	r := c.runner
-	if r.HasIdle && r.Name == "" {
+	keeps := r.HasIdle || r.readsAutoscaler()
+	if keeps && r.Name == "" {
 		c.wrong("name", "is missing: idlecount shows the runner's pools under it")
 	}
-	if r.HasIdle && r.Token == "" {
+	if keeps && r.Token == "" {
 		c.wrong("token", "is missing: the runner's pods are found by its first nine characters")
 	}
 	if r.Limit < 0 {

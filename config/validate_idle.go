@@ -54,7 +54,7 @@ func (c *checker) idle() {
 
 // wanted says whether idle pods of any image are wanted at any time, or of an image that is still to be named, how many
 // of one image at most, and how many of all.
-func (c *checker) wanted(images []string) (any bool, most, total int) {
+func (c *checker) wanted(images []string) (wants bool, most, total int) {
 	count, factor := c.runner.wants("")
 	if len(images) > 0 {
 		count, factor = 0, 0
@@ -123,22 +123,27 @@ func (c *checker) values(prefix string, count *int, idle *Duration, factor *floa
 func (c *checker) policies() {
 	for i, p := range c.runner.Kubernetes.IdlePolicies {
 		prefix := fmt.Sprintf("kubernetes.idle_policy[%d]", i)
-		c.values(prefix+".", p.IdleCount, p.IdleTime, p.ScaleFactor, p.ScaleFactorLimit)
-		timezone := p.Timezone
-		if err := cron.CheckTimezone(timezone); err != nil {
-			c.wrong(prefix+".timezone", "%s", err)
-			timezone = "" // the periods have problems of their own
-		}
-		for j, spec := range p.Periods {
-			if _, err := cron.ParsePeriod(spec, timezone); err != nil {
-				c.wrong(fmt.Sprintf("%s.periods[%d]", prefix, j), "%s", err)
-			}
-		}
+		c.policy(prefix, p)
 		if p.Periods != nil && len(p.Periods) == 0 {
 			c.wrong(prefix+".periods", "is empty, so the policy would never be in force; without the key it always is")
 		}
 		if p.IdleCount == nil && p.IdleTime == nil && p.ScaleFactor == nil && p.ScaleFactorLimit == nil {
 			c.warn(prefix, "sets no value: while it is in force, those of [runners.kubernetes] hold")
+		}
+	}
+}
+
+// policy checks a policy of either table.
+func (c *checker) policy(prefix string, p IdlePolicy) {
+	c.values(prefix+".", p.IdleCount, p.IdleTime, p.ScaleFactor, p.ScaleFactorLimit)
+	timezone := p.Timezone
+	if err := cron.CheckTimezone(timezone); err != nil {
+		c.wrong(prefix+".timezone", "%s", err)
+		timezone = "" // the periods have problems of their own
+	}
+	for j, spec := range p.Periods {
+		if _, err := cron.ParsePeriod(spec, timezone); err != nil {
+			c.wrong(fmt.Sprintf("%s.periods[%d]", prefix, j), "%s", err)
 		}
 	}
 }

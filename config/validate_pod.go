@@ -15,22 +15,8 @@ const ownPrefix = "idlecount.dev/"
 // resources checks the requests and limits of all containers, and the numbers of seconds.
 func (c *checker) resources() {
 	k := c.runner.Kubernetes
-	for _, q := range []struct{ key, request, limit string }{
-		{"cpu", k.CPURequest, k.CPULimit},
-		{"memory", k.MemoryRequest, k.MemoryLimit},
-		{"ephemeral_storage", k.EphemeralStorageRequest, k.EphemeralStorageLimit},
-		{"helper_cpu", k.HelperCPURequest, k.HelperCPULimit},
-		{"helper_memory", k.HelperMemoryRequest, k.HelperMemoryLimit},
-		{"helper_ephemeral_storage", k.HelperEphemeralStorageRequest, k.HelperEphemeralStorageLimit},
-		{"service_cpu", k.ServiceCPURequest, k.ServiceCPULimit},
-		{"service_memory", k.ServiceMemoryRequest, k.ServiceMemoryLimit},
-		{"service_ephemeral_storage", k.ServiceEphemeralStorageRequest, k.ServiceEphemeralStorageLimit},
-	} {
-		request, hasRequest := c.quantity("kubernetes."+q.key+"_request", q.request)
-		limit, hasLimit := c.quantity("kubernetes."+q.key+"_limit", q.limit)
-		if hasRequest && hasLimit && request.Cmp(limit) > 0 {
-			c.wrong("kubernetes."+q.key+"_request", "%q is more than %s_limit, %q", q.request, q.key, q.limit)
-		}
+	for _, pair := range k.quantities("kubernetes.") {
+		c.pair(pair, quantityPair{})
 	}
 	if k.PollTimeout < 0 {
 		c.wrong("kubernetes.poll_timeout", "%d is negative: it is how many seconds a pod may take to start", k.PollTimeout)
@@ -45,6 +31,31 @@ func (c *checker) resources() {
 		if s.seconds != nil && *s.seconds < 0 {
 			c.wrong("kubernetes."+s.key, "%d is negative", *s.seconds)
 		}
+	}
+}
+
+// pair checks the request and the limit of one resource. What isn't set is that of the table, which has been checked.
+func (c *checker) pair(p, table quantityPair) {
+	read := func(key string, own, inherited *string) (resource.Quantity, bool) {
+		switch {
+		case own != nil:
+			return c.quantity(key, *own)
+		case inherited == nil || *inherited == "":
+			return resource.Quantity{}, false
+		}
+		q, err := resource.ParseQuantity(*inherited)
+		return q, err == nil
+	}
+	request, hasRequest := read(p.prefix+p.name+"_request", p.request, table.request)
+	limit, hasLimit := read(p.prefix+p.name+"_limit", p.limit, table.limit)
+	switch {
+	case !hasRequest || !hasLimit || request.Cmp(limit) <= 0:
+	case p.request != nil && p.limit != nil:
+		c.wrong(p.prefix+p.name+"_request", "%q is more than %s_limit, %q", *p.request, p.name, *p.limit)
+	case p.request != nil:
+		c.wrong(p.prefix+p.name+"_request", "%q is more than %s_limit of [runners.kubernetes], %q", *p.request, p.name, *table.limit)
+	case p.limit != nil:
+		c.wrong(p.prefix+p.name+"_limit", "%q is less than %s_request of [runners.kubernetes], %q", *p.limit, p.name, *table.request)
 	}
 }
 
@@ -77,15 +88,6 @@ func (c *checker) placement() {
 	}
 	for i, secret := range k.ImagePullSecrets {
 		c.named(fmt.Sprintf("kubernetes.image_pull_secrets[%d]", i), secret, validation.IsDNS1123Subdomain)
-	}
-	for i, policy := range k.PullPolicy {
-		if policy != "always" && policy != "if-not-present" && policy != "never" {
-			c.wrong(element("kubernetes.pull_policy", i, len(k.PullPolicy)), "%q is not a pull policy: use always, if-not-present or never", policy)
-		}
-	}
-	if len(k.PullPolicy) > 1 {
-		c.warn("kubernetes.pull_policy", "has %d policies: only the first, %q, is used; a pull that fails is not tried again with the next",
-			len(k.PullPolicy), k.PullPolicy[0])
 	}
 	for _, key := range sortedKeys(k.NodeSelector) {
 		at := "kubernetes.node_selector." + quoteKey(key)
@@ -136,8 +138,12 @@ func (c *checker) metadata() {
 
 // services checks the services that every pod gets.
 func (c *checker) services() {
-	for i, s := range c.runner.Kubernetes.Services {
-		prefix := fmt.Sprintf("kubernetes.services[%d]", i)
+	c.serviceList("kubernetes.services", c.runner.Kubernetes.Services)
+}
+
+func (c *checker) serviceList(key string, services []Service) {
+	for i, s := range services {
+		prefix := fmt.Sprintf("%s[%d]", key, i)
 		if s.Name == "" {
 			c.wrong(prefix+".name", "is missing: it is the image of the service")
 		} else {
