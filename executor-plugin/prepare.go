@@ -25,11 +25,11 @@ func prepare(ctx context.Context, t target, env job.Env) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := factory.ParseUser(j.Shape.User); err != nil {
-		j.Warnings = append(j.Warnings, fmt.Sprintf("image:kubernetes:user is left out: %v", err))
-	}
-	for _, warning := range j.Warnings {
+	for _, warning := range append(j.Warnings, factory.Warnings(t.runner, j.Shape)...) {
 		t.say("warning: " + warning)
+	}
+	if err := factory.Allowed(t.runner, j.Shape); err != nil {
+		return err
 	}
 	shape, err := factory.ShapeOf(t.runner, j.Shape)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"idlecount.dev/idlecount/config"
 )
 
 // reference is an image reference in parts: [registry[:port]/]path[:tag][@digest].
@@ -43,30 +45,59 @@ func pullPolicies(words []string) ([]corev1.PullPolicy, error) {
 	return policies, nil
 }
 
-// pullPolicy is the policy that is in force for an image: the first of the job's that the runner allows, else the
-// runner's first, else the default that the API server would fill in. GitLab allows a job what pull_policy lists, unless
-// allowed_pull_policies says otherwise. Where nothing is listed a job may still ask for more pulling than the default,
-// never for less: an image that another job's credentials have pulled must not be had without any.
-func pullPolicy(image string, runner []corev1.PullPolicy, job []string) (corev1.PullPolicy, error) {
-	wanted, err := pullPolicies(job)
+// pulling is what the configuration says of pulling images.
+type pulling struct {
+	path       string              // of the table, for errors
+	configured []corev1.PullPolicy // pull_policy
+	allowed    []corev1.PullPolicy // allowed_pull_policies
+}
+
+// pullingOf reads both keys.
+func pullingOf(path string, k *config.Kubernetes) (p pulling, err error) {
+	p.path = path
+	if p.configured, err = pullPolicies(k.PullPolicy); err != nil {
+		return pulling{}, fmt.Errorf("%s.pull_policy: %w", path, err)
+	}
+	if p.allowed, err = pullPolicies(k.AllowedPullPolicies); err != nil {
+		return pulling{}, fmt.Errorf("%s.allowed_pull_policies: %w", path, err)
+	}
+	return p, nil
+}
+
+// policy is the one that is in force for an image: of those that the job names, or else the configuration, the first that
+// is allowed; where nobody names one, the default that the API server would fill in. Allowed is what allowed_pull_policies
+// says, or else what pull_policy lists: GitLab's rules. Where neither is set a job may ask for more pulling than the
+// default, never for less: an image that another job's credentials have pulled must not be had without any.
+func (p pulling) policy(image string, job []string) (corev1.PullPolicy, error) {
+	asked, err := pullPolicies(job)
 	if err != nil {
 		return "", &JobError{Field: "pull_policy", Message: err.Error()}
 	}
-	allowed := runner
+	allowed := p.allowed
+	if len(allowed) == 0 {
+		allowed = p.configured
+	}
 	if len(allowed) == 0 {
 		allowed = []corev1.PullPolicy{defaultPullPolicy(image), corev1.PullAlways}
 	}
+	wanted := asked
 	if len(wanted) == 0 {
-		return allowed[0], nil
+		wanted = p.configured
+	}
+	if len(wanted) == 0 {
+		wanted = []corev1.PullPolicy{defaultPullPolicy(image), allowed[0]}
 	}
 	for _, policy := range wanted {
 		if slices.Contains(allowed, policy) {
 			return policy, nil
 		}
 	}
+	if len(asked) == 0 {
+		return "", fmt.Errorf("%s.pull_policy: %v is not among allowed_pull_policies, %v", p.path, wanted, allowed)
+	}
 	return "", &JobError{
 		Field:   "pull_policy",
-		Message: fmt.Sprintf("the job asks for %v, the runner allows %v for %s", wanted, slices.Compact(allowed), image),
+		Message: fmt.Sprintf("the job asks for %v, the runner allows %v for %s", asked, slices.Compact(slices.Clone(allowed)), image),
 	}
 }
 

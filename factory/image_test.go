@@ -1,6 +1,7 @@
 package factory
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -31,23 +32,35 @@ func TestPullPolicy(t *testing.T) {
 		runner []corev1.PullPolicy
 		job    []string
 		want   corev1.PullPolicy
+
+		allowed []corev1.PullPolicy
 	}{
-		"nothing said, a tag":                          {"a:1", nil, nil, ifNotPresent},
-		"nothing said, no tag":                         {"a", nil, nil, always},
-		"nothing said, latest":                         {"a:latest", nil, nil, always},
-		"nothing said, a digest":                       {"a@sha256:0", nil, nil, ifNotPresent},
-		"nothing said, latest with a digest":           {"a:latest@sha256:0", nil, nil, always},
-		"the runner's first":                           {"a", []corev1.PullPolicy{never, always}, nil, never},
-		"the job's, which the runner lists":            {"a", []corev1.PullPolicy{never, always}, []string{"always"}, always},
-		"the first of the job's that the runner lists": {"a", []corev1.PullPolicy{never, always}, []string{"if-not-present", "always", "never"}, always},
-		"more pulling than the default":                {"a:1", nil, []string{"always"}, always},
-		"not less pulling than the default":            {"a", nil, []string{"never", "if-not-present"}, ""},
-		"not what the runner doesn't list":             {"a", []corev1.PullPolicy{ifNotPresent}, []string{"always"}, ""},
+		"nothing said, a tag":                               {image: "a:1", runner: nil, job: nil, want: ifNotPresent},
+		"nothing said, no tag":                              {image: "a", runner: nil, job: nil, want: always},
+		"nothing said, latest":                              {image: "a:latest", runner: nil, job: nil, want: always},
+		"nothing said, a digest":                            {image: "a@sha256:0", runner: nil, job: nil, want: ifNotPresent},
+		"nothing said, latest with a digest":                {image: "a:latest@sha256:0", runner: nil, job: nil, want: always},
+		"the runner's first":                                {image: "a", runner: []corev1.PullPolicy{never, always}, job: nil, want: never},
+		"the job's, which the runner lists":                 {image: "a", runner: []corev1.PullPolicy{never, always}, job: []string{"always"}, want: always},
+		"the first of the job's that the runner lists":      {image: "a", runner: []corev1.PullPolicy{never, always}, job: []string{"if-not-present", "always", "never"}, want: always},
+		"more pulling than the default":                     {image: "a:1", runner: nil, job: []string{"always"}, want: always},
+		"not less pulling than the default":                 {image: "a", runner: nil, job: []string{"never", "if-not-present"}, want: ""},
+		"the first of the job's that is allowed":            {image: "a", job: []string{"never", "always"}, allowed: []corev1.PullPolicy{ifNotPresent, always}, want: always},
+		"what is allowed and the runner doesn't list":       {image: "a", runner: []corev1.PullPolicy{always}, job: []string{"never"}, allowed: []corev1.PullPolicy{never}, want: never},
+		"not what the runner lists and isn't allowed":       {image: "a", runner: []corev1.PullPolicy{always}, job: []string{"always"}, allowed: []corev1.PullPolicy{never}, want: ""},
+		"the first of the runner's that is allowed":         {image: "a", runner: []corev1.PullPolicy{always, never}, allowed: []corev1.PullPolicy{never}, want: never},
+		"nothing of the runner's is allowed":                {image: "a", runner: []corev1.PullPolicy{always}, allowed: []corev1.PullPolicy{never}, want: ""},
+		"nothing said, and the default is allowed":          {image: "a:1", allowed: []corev1.PullPolicy{always, ifNotPresent}, want: ifNotPresent},
+		"nothing said, and the default isn't allowed":       {image: "a:1", allowed: []corev1.PullPolicy{always}, want: always},
+		"less pulling than the default where it is allowed": {image: "a", job: []string{"never"}, allowed: []corev1.PullPolicy{never}, want: never},
+		"not what the runner doesn't list":                  {image: "a", runner: []corev1.PullPolicy{ifNotPresent}, job: []string{"always"}, want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := pullPolicy(c.image, c.runner, c.job)
+			got, err := pulling{"table", c.runner, c.allowed}.policy(c.image, c.job)
 			require.Equal(t, c.want, got)
 			require.Equal(t, c.want == "", err != nil)
+			_, blamed := errors.AsType[*JobError](err)
+			require.Equal(t, err != nil && len(c.job) > 0, blamed, "who asked for what isn't allowed is to blame")
 		})
 	}
 }

@@ -39,7 +39,7 @@ type JobError struct {
 func (e *JobError) Error() string { return e.Field + ": " + e.Message }
 
 // ParseUser reads the user that a job asks for, "uid[:gid]" or nothing. GitLab warns of one that it can't read and goes
-// on without; so does ShapeOf, without the warning.
+// on without; so does ShapeOf, and Warnings says so.
 func ParseUser(user string) (uid, gid *int64, err error) {
 	u, g, _ := strings.Cut(user, ":")
 	if uid, err = parseID(u); err != nil {

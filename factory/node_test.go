@@ -92,7 +92,7 @@ func runnable(t *testing.T, golden, namespace string) (config.Runner, images.Ref
 	}
 	set, err := images.Build(t.Context(), nil, images.Entrypoint, images.Helper, images.JobBusybox)
 	require.NoError(t, err)
-	references, err := images.Push(t.Context(), local.Registry()+"/factory", set)
+	references, err := set.Publish(t.Context(), local)
 	require.NoError(t, err)
 	cfg, err := config.Load([]string{filepath.Join("testdata", golden+".toml")})
 	require.NoError(t, err)

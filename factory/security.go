@@ -166,16 +166,17 @@ func (s Security) asksForMore(dropConfigured bool) bool {
 }
 
 // withUser is the container as the user that a job asks for (image:kubernetes:user). What the configuration says about
-// users comes first, as with GitLab; so does it where the job's text isn't "uid[:gid]" (see ParseUser).
-func (s Security) withUser(user string, pod PodSecurity) Security {
+// users comes first, as with GitLab; so does it where the job's text isn't "uid[:gid]", and a user or group that isn't
+// allowed is left out (see Warnings).
+func (s Security) withUser(user string, pod PodSecurity, k *config.Kubernetes) Security {
 	uid, gid, err := ParseUser(user)
 	if err != nil {
 		return s
 	}
-	if first(s.RunAsUser, pod.RunAsUser) == nil {
+	if first(s.RunAsUser, pod.RunAsUser) == nil && uid != nil && k.AllowsUser(*uid) {
 		s.RunAsUser = uid
 	}
-	if first(s.RunAsGroup, pod.RunAsGroup) == nil {
+	if first(s.RunAsGroup, pod.RunAsGroup) == nil && gid != nil && k.AllowsGroup(*gid) {
 		s.RunAsGroup = gid
 	}
 	return s

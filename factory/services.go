@@ -83,7 +83,7 @@ func (b shapeBuilder) configured(path string, c config.Service, s ShapeService) 
 		return ShapeService{}, err
 	}
 	s.Image, s.Entrypoint, s.Command = c.Name, slices.Clone(c.Entrypoint), slices.Clone(c.Command)
-	if s.PullPolicy, err = pullPolicy(c.Name, b.policies, nil); err != nil {
+	if s.PullPolicy, err = b.pulling.policy(c.Name, nil); err != nil {
 		return ShapeService{}, err
 	}
 	for i, text := range c.Environment {
@@ -100,11 +100,11 @@ func (b shapeBuilder) configured(path string, c config.Service, s ShapeService) 
 func (b shapeBuilder) asked(j Service, s ShapeService) (ShapeService, error) {
 	var err error
 	s.Image, s.Entrypoint, s.Command = j.Name, slices.Clone(j.Entrypoint), slices.Clone(j.Command)
-	if s.PullPolicy, err = pullPolicy(j.Name, b.policies, j.PullPolicy); err != nil {
+	if s.PullPolicy, err = b.pulling.policy(j.Name, j.PullPolicy); err != nil {
 		return ShapeService{}, err
 	}
 	s.SecretEnv = slices.Sorted(maps.Keys(secretData(j.Variables)))
-	s.Security = s.Security.withUser(j.User, b.pod)
+	s.Security = s.Security.withUser(j.User, b.pod, b.k)
 	return s, nil
 }
 

@@ -60,10 +60,10 @@ type Toleration struct {
 
 // shapeBuilder is what the parts of ShapeOf share.
 type shapeBuilder struct {
-	path     string // of the [runners.kubernetes] table, for errors
-	k        *config.Kubernetes
-	policies []corev1.PullPolicy
-	pod      PodSecurity
+	path    string // of the [runners.kubernetes] table, for errors
+	k       *config.Kubernetes
+	pulling pulling
+	pod     PodSecurity
 }
 
 // ShapeOf resolves what a job's pod looks like. An error is a *JobError where the job is to blame, else it names the key
@@ -72,8 +72,8 @@ func ShapeOf(r config.Runner, job Job) (Shape, error) {
 	r = r.ForImage(job.Image) // the manager's pool of an image and a job with it must come to the same
 	b := shapeBuilder{path: r.Path + ".kubernetes", k: &r.Kubernetes}
 	var err error
-	if b.policies, err = pullPolicies(b.k.PullPolicy); err != nil {
-		return Shape{}, fmt.Errorf("%s.pull_policy: %w", b.path, err)
+	if b.pulling, err = pullingOf(b.path, b.k); err != nil {
+		return Shape{}, err
 	}
 	if b.pod, err = podSecurity(b.path+".pod_security_context", b.k.PodSecurityContext); err != nil {
 		return Shape{}, err
@@ -115,10 +115,10 @@ func (b shapeBuilder) images(s *Shape, _ config.Runner, job Job) error {
 		return err
 	}
 	var err error
-	if s.PullPolicy, err = pullPolicy(s.Image, b.policies, job.PullPolicy); err != nil {
+	if s.PullPolicy, err = b.pulling.policy(s.Image, job.PullPolicy); err != nil {
 		return err
 	}
-	s.HelperPullPolicy, err = pullPolicy(s.HelperImage, b.policies, nil)
+	s.HelperPullPolicy, err = b.pulling.policy(s.HelperImage, nil)
 	return err
 }
 
@@ -162,7 +162,7 @@ func (b shapeBuilder) containers(s *Shape, _ config.Runner, job Job) error {
 			return err
 		}
 	}
-	s.Build.Security = s.Build.Security.withUser(job.User, b.pod)
+	s.Build.Security = s.Build.Security.withUser(job.User, b.pod, b.k)
 	var err error
 	s.Services, err = b.services(job, service)
 	return err
