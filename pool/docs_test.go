@@ -57,8 +57,9 @@ func TestTheDocumentNamesAll(t *testing.T) {
 	}
 	deletes := []string{}
 	for _, reason := range []plan.Reason{
-		plan.DeleteExpired, plan.DeleteFailed, plan.DeleteLost, plan.DeleteFinished, plan.DeleteOverdue, plan.DeleteBlocked,
-		plan.DeleteStuck, plan.DeleteSurplus, plan.DeleteLimit, plan.DeleteRemoved,
+		plan.DeleteExpired, plan.DeleteFailed, plan.DeleteLost, plan.DeleteDeadline, plan.DeleteFinished, plan.DeleteOverdue,
+		plan.DeleteBlocked, plan.DeleteStuck, plan.DeleteSurplus, plan.DeleteLimit, plan.DeleteReplaced, plan.DeleteDrained,
+		plan.DeleteRemoved,
 	} {
 		deletes = append(deletes, string(reason))
 	}

@@ -5,8 +5,9 @@
 //
 // The rules it keeps, whatever it is given:
 //
-//   - A claimed pod is never deleted while it runs.
-//   - No pod is created beyond what is wanted, the replacements of pods that expire soon, and the runner's limit.
+//   - A claimed pod is never deleted while it runs and its deadline hasn't long passed.
+//   - No pod is created beyond what is wanted, the replacements of pods that expire soon, the surge while pods are replaced by
+//     those of a changed configuration, and the runner's limit.
 //   - What was decided once is not decided again: a plan that is carried out leaves nothing to do.
 //   - Equal pods in another order give an equal plan.
 package plan

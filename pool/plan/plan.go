@@ -17,18 +17,23 @@ func Plan(now time.Time, want Want, have Have) Result {
 	})
 	p := &pass{now: now, want: want, others: have.Others, history: have.History}
 	p.sortOut(pods)
-	p.wanted = p.target()
+	p.wanted = p.target(have.Former)
+	p.shareLimit(have.Name, have.Former)
 	p.learn(pods)
 	p.keepOneProbe()
 	need := 0
-	if want.Removed {
-		p.removeAll()
-	} else {
+	switch {
+	case want.Removed && want.Replaced:
+		p.removeAll(want.Keep, DeleteReplaced)
+	case want.Removed:
+		p.removeAll(0, DeleteRemoved)
+	case want.Drained:
+		p.removeAll(0, DeleteDrained)
+	default:
 		p.keepLimit()
-		need = p.wanted - len(p.fresh) - len(p.warming)
-		if need < 0 {
-			p.dropSurplus(-need)
-		}
+		p.replace()
+		p.dropSurplus()
+		need = p.need(have.Former)
 	}
 	room := p.room()
 	create, again := p.creates(need, room)
@@ -47,12 +52,15 @@ type pass struct {
 	history History
 
 	counts   Counts
+	claimed  int   // of them those that stay
 	fresh    []Pod // idle, and will be for a while
 	expiring []Pod // idle, and about to end themselves
 	warming  []Pod // on their way, in trouble or not
 	lost     []Pod // out of reach: they hold room and count as nothing
 
 	wanted  int
+	share   int // of the runner's limit, for pods that nobody has claimed
+	lacking int // what the runner's other pools lack of theirs
 	deletes []Deletion
 	requeue time.Time
 }
@@ -69,6 +77,11 @@ func (p *pass) sortOut(pods []Pod) {
 			p.sortOutIdle(pod)
 		case Claimed:
 			p.counts.Claimed++
+			if !pod.Deadline.IsZero() && p.due(pod.Deadline.Add(deadlineKept)) {
+				p.delete(pod, DeleteDeadline)
+			} else {
+				p.claimed++
+			}
 		case Expired:
 			p.counts.Expired++
 			p.delete(pod, DeleteExpired)
@@ -98,6 +111,9 @@ func (p *pass) sortOutWarming(pod Pod) {
 		p.delete(pod, DeleteFailed)
 	case stuck(p.now, pod):
 		p.delete(pod, DeleteStuck)
+	case p.isOld(pod) && !p.want.Removed && !p.want.Drained && !p.want.Paused:
+		// Nothing that is ready is lost with it, and what may be wrong with it may be mended in the present template.
+		p.delete(pod, DeleteReplaced)
 	default:
 		if pod.Trouble.Outlook == Fine {
 			p.look(pod.Moved.Add(stuckAfter))
@@ -111,7 +127,7 @@ func (p *pass) sortOutWarming(pod Pod) {
 
 func (p *pass) sortOutIdle(pod Pod) {
 	if pod.IdleTime <= 0 {
-		p.fresh = append(p.fresh, pod)
+		p.keepFresh(pod)
 		return
 	}
 	end := pod.Ready.Add(pod.IdleTime)
@@ -122,8 +138,15 @@ func (p *pass) sortOutIdle(pod Pod) {
 		p.counts.Expiring++
 		p.expiring = append(p.expiring, pod)
 	default:
-		p.fresh = append(p.fresh, pod)
+		p.keepFresh(pod)
 	}
+}
+
+func (p *pass) keepFresh(pod Pod) {
+	if p.isOld(pod) {
+		p.counts.Outdated++
+	}
+	p.fresh = append(p.fresh, pod)
 }
 
 func stuck(now time.Time, pod Pod) bool {
@@ -143,54 +166,34 @@ func lead(pod Pod) time.Duration {
 	return min(maxLead, pod.IdleTime/4) + time.Duration(float64(spread)*float64(h.Sum64()%1000)/1000)
 }
 
-// target is how many idle pods are wanted. GitLab Runner counts so in [[runners.autoscaler.policy]].
-func (p *pass) target() int {
-	if p.want.Removed {
+// target is how many idle pods are wanted. GitLab Runner counts so in [[runners.autoscaler.policy]]. It follows the jobs that
+// run now and nothing else, so it falls as they end.
+func (p *pass) target(former Former) int {
+	if p.want.Removed || p.want.Drained {
 		return 0
 	}
+	return p.want.Idle(p.claimed + former.Claimed)
+}
+
+// Idle is how many idle pods are wanted while so many are claimed.
+func (w Want) Idle(claimed int) int {
 	// A little less than the product, which for 100 × 1.1 is a hair above 110.
-	factor := int(math.Ceil(float64(p.counts.Claimed)*p.want.ScaleFactor - 1e-9))
-	if p.want.ScaleFactorLimit > 0 {
-		factor = min(factor, p.want.ScaleFactorLimit)
+	factor := int(math.Ceil(float64(claimed)*w.ScaleFactor - 1e-9))
+	if w.ScaleFactorLimit > 0 {
+		factor = min(factor, w.ScaleFactorLimit)
 	}
-	return max(0, p.want.Count, factor)
+	return max(0, w.Count, factor)
 }
 
-// removeAll deletes all that is not claimed.
-func (p *pass) removeAll() {
-	for _, list := range []*[]Pod{&p.warming, &p.lost, &p.fresh, &p.expiring} {
-		for _, pod := range *list {
-			p.delete(pod, DeleteRemoved)
-		}
-		*list = nil
-	}
-}
-
-// keepLimit deletes what exceeds the runner's limit; pods that end already don't count, else each pass would take more.
-func (p *pass) keepLimit() {
-	if p.want.Limit <= 0 {
-		return
-	}
-	over := p.live() + p.others.Live - p.want.Limit
-	for _, list := range []*[]Pod{&p.lost, &p.warming, &p.expiring, &p.fresh} {
-		for _, pod := range dispensable(*list, p.want.Template) {
-			if over <= 0 {
-				return
-			}
-			over--
-			p.delete(pod, DeleteLimit)
-			*list = without(*list, pod)
-		}
-	}
-}
-
-// dropSurplus deletes pods beyond what is wanted: those that aren't ready at once, idle ones when their time is over.
-func (p *pass) dropSurplus(surplus int) {
+// dropSurplus deletes pods beyond what is wanted: those that aren't ready at once, idle ones when their time is over. Those
+// of another template are replace's business.
+func (p *pass) dropSurplus() {
 	if p.want.Paused {
 		return
 	}
+	surplus := len(p.fresh) - p.outdated(p.fresh) + len(p.warming) - p.wanted
 	for _, pod := range dispensable(p.warming, p.want.Template) {
-		if surplus == 0 {
+		if surplus <= 0 {
 			return
 		}
 		surplus--
@@ -198,10 +201,10 @@ func (p *pass) dropSurplus(surplus int) {
 		p.warming = without(p.warming, pod)
 	}
 	for _, pod := range dispensable(p.fresh, p.want.Template) {
-		if surplus == 0 {
+		if surplus <= 0 {
 			return
 		}
-		if p.due(pod.Ready.Add(p.want.IdleTime)) {
+		if !p.isOld(pod) && p.due(pod.Ready.Add(p.want.IdleTime)) {
 			surplus--
 			p.delete(pod, DeleteSurplus)
 			p.fresh = without(p.fresh, pod)
@@ -237,20 +240,6 @@ func without(pods []Pod, pod Pod) []Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { return p.Name == pod.Name && p.UID == pod.UID })
 }
 
-// live are the pods of this pool that stay and count against the limit.
-func (p *pass) live() int {
-	return len(p.fresh) + len(p.expiring) + len(p.warming) + len(p.lost) + p.counts.Claimed
-}
-
-// room is how many more pods the runner's limit allows. Pods that are ending still hold what they had.
-func (p *pass) room() int {
-	if p.want.Limit <= 0 {
-		return math.MaxInt
-	}
-	ending := p.counts.Ending + p.others.Ending + len(p.deletes)
-	return max(0, p.want.Limit-p.live()-p.others.Live-ending)
-}
-
 // creates is how many of the needed pods are made now; again is true where only the burst is in the way of more.
 func (p *pass) creates(need, room int) (create int, again bool) {
 	if need <= 0 || p.want.Paused {
@@ -269,7 +258,7 @@ func (p *pass) creates(need, room int) (create int, again bool) {
 
 // explain says why pods are missing, the most telling reason first.
 func (p *pass) explain(limited bool) *Shortfall {
-	if len(p.fresh) >= p.wanted {
+	if len(p.fresh)-p.outdated(p.fresh) >= p.wanted {
 		return nil
 	}
 	if probe, ok := p.blocked(); ok && p.broken() {
@@ -279,7 +268,7 @@ func (p *pass) explain(limited bool) *Shortfall {
 		return &Shortfall{p.history.Reason, p.history.Message}
 	}
 	if limited {
-		return &Shortfall{ReasonLimit, fmt.Sprintf("the runner's limit is %d, and its pools hold that many pods", p.want.Limit)}
+		return &Shortfall{ReasonLimit, fmt.Sprintf("the runner's limit is %d, and its jobs and pools hold that many pods", p.want.Limit)}
 	}
 	waiting := slices.DeleteFunc(slices.Clone(p.warming), func(pod Pod) bool { return pod.Trouble.Outlook != Waits })
 	if len(waiting) == 0 {

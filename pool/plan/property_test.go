@@ -28,7 +28,11 @@ func anyWant(rng *rand.Rand) plan.Want {
 		Limit:            pick(rng, 0, 0, 0, 5, 12),
 		Burst:            pick(rng, 1, 3, 100),
 		Paused:           rng.IntN(15) == 0,
+		Drained:          rng.IntN(15) == 0,
 		Removed:          rng.IntN(15) == 0,
+	}
+	if want.Removed && rng.IntN(2) == 0 {
+		want.Replaced, want.Keep = true, rng.IntN(5)
 	}
 	if rng.IntN(8) == 0 {
 		want.NotBefore = noon().Add(seconds(rng, 20) - 10*time.Second)
@@ -37,7 +41,16 @@ func anyWant(rng *rand.Rand) plan.Want {
 }
 
 func anyHave(rng *rand.Rand) plan.Have {
-	have := plan.Have{Others: plan.Others{Live: pick(rng, 0, 0, 2), Ending: pick(rng, 0, 0, 1)}}
+	have := plan.Have{Name: "m", Others: plan.Others{Live: pick(rng, 0, 0, 2), Ending: pick(rng, 0, 0, 1)}}
+	for _, name := range []string{"a", "z"}[:pick(rng, 0, 0, 1, 2)] {
+		d := plan.Demand{Name: name, Want: rng.IntN(8), Stock: rng.IntN(6)}
+		have.Others.Live += d.Stock
+		have.Others.Pools = append(have.Others.Pools, d)
+	}
+	if rng.IntN(5) == 0 {
+		have.Former = plan.Former{Stock: rng.IntN(6), Claimed: rng.IntN(3)}
+		have.Others.Live += have.Former.Stock + have.Former.Claimed
+	}
 	for i := range rng.IntN(16) {
 		have.Pods = append(have.Pods, anyPod(rng, fmt.Sprintf("p%02d", i)))
 	}
@@ -72,6 +85,9 @@ func anyPod(rng *rand.Rand, name string) plan.Pod {
 		if rng.IntN(4) > 0 {
 			pod.Ready = ago(since)
 		}
+		if rng.IntN(3) > 0 {
+			pod.Deadline = noon().Add(30*time.Minute - seconds(rng, 3600))
+		}
 	case plan.Failed:
 		pod.Ended = ago(since)
 		trouble(pick(rng, plan.Over, plan.Lost), "Crash")(&pod)
@@ -83,7 +99,7 @@ func anyPod(rng *rand.Rand, name string) plan.Pod {
 
 // applied is what there is once a plan was carried out: what was deleted is ending, what was created is warming.
 func applied(have plan.Have, r plan.Result, now time.Time, names string) plan.Have {
-	next := plan.Have{Others: have.Others, History: r.History, Pods: slices.Clone(have.Pods)}
+	next := plan.Have{Name: have.Name, Others: have.Others, Former: have.Former, History: r.History, Pods: slices.Clone(have.Pods)}
 	for i := range next.Pods {
 		if slices.ContainsFunc(r.Delete, func(d plan.Deletion) bool { return d.UID == next.Pods[i].UID }) {
 			next.Pods[i].State, next.Pods[i].Trouble = plan.Ending, plan.Trouble{}
@@ -124,7 +140,9 @@ func TestSafety(t *testing.T) {
 		for _, d := range r.Delete {
 			pod, known := byUID[d.UID]
 			require.True(t, known, what)
-			require.NotEqual(t, plan.Claimed, pod.State, "deletes a claimed pod: "+what)
+			if pod.State == plan.Claimed {
+				require.False(t, pod.Deadline.IsZero() || noon().Before(pod.Deadline.Add(5*time.Minute)), "deletes a claimed pod: "+what)
+			}
 			require.NotEqual(t, plan.Ending, pod.State, "deletes twice: "+what)
 			require.False(t, seen[d.UID], "deletes twice: "+what)
 			seen[d.UID] = true
@@ -140,12 +158,17 @@ func TestSafety(t *testing.T) {
 		if r.Create > 0 {
 			after := applied(have, r, noon(), "new")
 			stock := count(after.Pods, plan.Idle, plan.Warming) - outOfReach(after.Pods)
-			require.LessOrEqual(t, stock, r.Wanted+r.Counts.Expiring, "creates beyond the target: "+what)
+			present := stock - ofOldTemplate(after.Pods)
+			require.LessOrEqual(t, present, r.Wanted+r.Counts.Expiring, "creates beyond the target: "+what)
+			replaced := stock - present + have.Former.Stock
+			if replaced > 0 {
+				require.LessOrEqual(t, stock+have.Former.Stock, r.Wanted+plan.Surge(r.Wanted)+r.Counts.Expiring, "creates beyond the surge: "+what)
+			}
 			if want.Limit > 0 {
 				held := count(after.Pods, plan.Idle, plan.Warming, plan.Claimed, plan.Ending)
 				require.LessOrEqual(t, held+have.Others.Live+have.Others.Ending, want.Limit, "creates beyond the limit: "+what)
 			}
-			require.False(t, want.Paused || want.Removed, what)
+			require.False(t, want.Paused || want.Removed || want.Drained, what)
 			require.False(t, noon().Before(want.NotBefore) || noon().Before(r.History.Until), what)
 		}
 		if !r.RequeueAt.IsZero() {
@@ -153,6 +176,13 @@ func TestSafety(t *testing.T) {
 		}
 		require.True(t, slices.IsSortedFunc(r.Delete, func(a, b plan.Deletion) int { return strings.Compare(a.Name, b.Name) }), what)
 	}
+}
+
+// ofOldTemplate counts the pods that are to be replaced.
+func ofOldTemplate(pods []plan.Pod) int {
+	return len(slices.DeleteFunc(slices.Clone(pods), func(p plan.Pod) bool {
+		return p.Template == template || p.State != plan.Idle && p.State != plan.Warming || p.State == plan.Warming && p.Trouble.Outlook == plan.Lost
+	}))
 }
 
 func outOfReach(pods []plan.Pod) int {

@@ -46,6 +46,7 @@ type Pod struct {
 	IdleTime  time.Duration // an idle pod ends itself after this; 0 = never
 	Template  string        // template hash
 	Trouble   Trouble       // of warming and failed pods
+	Deadline  time.Time     // of a claimed pod: when the cluster should have ended its job; zero = never
 }
 
 // Want is what the configuration asks of the pool at this time.
@@ -58,21 +59,28 @@ type Want struct {
 	Limit            int           // idle, warming and claimed pods of the runner, in all its pools; 0 = no limit
 	Burst            int           // creates in one plan, at most
 	NotBefore        time.Time     // no creates before this: the API server has refused one
+	Yield            bool          // quota leaves no place for replacements: pods that are to be replaced go first
 	Paused           bool          // no creates, and surplus stays
-	Removed          bool          // the pool has left the configuration: all unclaimed pods go, at once
+	Drained          bool          // nothing is wanted, and all unclaimed pods go, at once
+	Removed          bool          // the pool has left the configuration: all unclaimed pods go, at once, …
+	Replaced         bool          // … but where another pool replaces it, …
+	Keep             int           // … so many idle ones stay until those of the other one are Ready
 }
 
 // Have is what there is.
 type Have struct {
+	Name    string // of the pool
 	Pods    []Pod
 	Others  Others
+	Former  Former
 	History History
 }
 
 // Others are the pods of the runner outside this pool; they count against its limit.
 type Others struct {
-	Live   int // idle, warming and claimed
+	Live   int // idle, warming and claimed, those of Pools and Former too
 	Ending int
+	Pools  []Demand // the runner's other configured pools; a pool that can't make pods now wants no more than it has
 }
 
 // History is what earlier plans have learnt of the pool's failures. It is given back with each Result; to lose it costs one
@@ -94,12 +102,15 @@ const (
 	DeleteExpired  Reason = "expired"  // it ended itself after its idle time
 	DeleteFailed   Reason = "failed"   // it ended, or a container of it did, before anybody claimed it
 	DeleteLost     Reason = "lost"     // it was evicted, preempted, or its node went away
+	DeleteDeadline Reason = "deadline" // its job should have ended long ago, and nobody has ended it
 	DeleteFinished Reason = "finished" // its job is over and no driver has removed it
 	DeleteOverdue  Reason = "overdue"  // it should have ended itself, and didn't
 	DeleteBlocked  Reason = "blocked"  // it can't start, and another one is kept to find out when that changes
 	DeleteStuck    Reason = "stuck"    // it doesn't start, and nothing says why
 	DeleteSurplus  Reason = "surplus"  // fewer are wanted
-	DeleteLimit    Reason = "limit"    // the runner's limit is exceeded
+	DeleteLimit    Reason = "limit"    // the runner's limit is exceeded, or another of its pools has too little of it
+	DeleteReplaced Reason = "replaced" // the configuration makes other pods by now, and enough of them are there
+	DeleteDrained  Reason = "drained"  // the pool is drained
 	DeleteRemoved  Reason = "removed"  // the pool has left the configuration
 )
 
@@ -126,6 +137,7 @@ type Counts struct {
 	Warming, Idle, Claimed, Expired, Failed, Finished, Ending int
 
 	Expiring int // of the idle ones: about to end themselves, so that they don't count towards what is wanted
+	Outdated int // of the idle ones that aren't expiring: of another template, so that they are to be replaced
 }
 
 // Result is a plan. Deletes come before creates when it is carried out.
@@ -145,6 +157,7 @@ const (
 	maxLead      = time.Minute      // a pod is replaced this long before it expires, or a quarter of its idle time, …
 	maxJitter    = 5 * time.Minute  // … and up to this earlier, or a tenth of its idle time, so that a pool isn't replaced at once
 	overdueAfter = time.Minute      // past its idle time
+	deadlineKept = 5 * time.Minute  // past a claimed pod's deadline; the kubelet ends it by then, if it can
 	finishedKept = 5 * time.Minute  // a driver reads from the ended pod how its job ended
 	slowAfter    = 5 * time.Minute  // a warming pod without trouble that hasn't got on is named
 	stuckAfter   = 30 * time.Minute // and replaced
