@@ -263,3 +263,58 @@ func TestTheLastPolicyThatMatchesWins(t *testing.T) {
 		require.Equal(t, want, s.At(at(t, text+" +0000")), text)
 	}
 }
+
+func TestALargerCountHoldsAheadOfItsPeriod(t *testing.T) {
+	s := Schedule{
+		Lead:    10 * time.Minute,
+		Default: Values{IdleCount: 1, IdleTime: time.Hour, ScaleFactor: 0.5},
+		Policies: []Policy{
+			{Name: "day", Periods: []Period{period(t, "* 8-17 * * *", "UTC")}, Values: Values{IdleCount: 10, IdleTime: 30 * time.Minute, ScaleFactor: 2}},
+			{Name: "lunch", Periods: []Period{period(t, "* 12 * * *", "UTC")}, Values: Values{IdleCount: 3, IdleTime: 0}},
+			{Name: "blip", Periods: []Period{period(t, "5 20 * * *", "UTC")}, Values: Values{IdleCount: 4, IdleTime: time.Minute}},
+		},
+	}
+	table, day, lunch := s.Default, s.Policies[0].Values, s.Policies[1].Values
+	begins := at(t, "2026-01-05 08:00:00 +0000").UTC()
+	for text, want := range map[string]Decision{
+		"07:49:59.999999999": {Values: table, Policy: "default"},
+		"07:50:00":           {Values: Values{IdleCount: 10, IdleTime: time.Hour, ScaleFactor: 0.5}, Policy: "default", Ahead: "day", Begins: begins},
+		"07:59:59":           {Values: Values{IdleCount: 10, IdleTime: time.Hour, ScaleFactor: 0.5}, Policy: "default", Ahead: "day", Begins: begins},
+		"08:00:00":           {Values: day, Policy: "day", Period: "* 8-17 * * *"},
+		"11:55:00":           {Values: day, Policy: "day", Period: "* 8-17 * * *"}, // a fall isn't early
+		"12:00:00":           {Values: lunch, Policy: "lunch", Period: "* 12 * * *"},
+		"12:50:00": {Values: Values{IdleCount: 10, IdleTime: 0}, Policy: "lunch", Period: "* 12 * * *", Ahead: "day",
+			Begins: begins.Add(5 * time.Hour)}, // no idle time is the longest
+		"17:59:00": {Values: day, Policy: "day", Period: "* 8-17 * * *"},
+		"18:00:00": {Values: table, Policy: "default"},
+		"20:04:00": {Values: Values{IdleCount: 4, IdleTime: time.Hour, ScaleFactor: 0.5}, Policy: "default", Ahead: "blip",
+			Begins: at(t, "2026-01-05 20:05:00 +0000").UTC()},
+	} {
+		now := at(t, "2026-01-05 "+text+" +0000")
+		require.Equal(t, want, s.At(now), text)
+		require.Equal(t, want, s.At(now.In(time.FixedZone("elsewhere", 7200))), "a decision is the same wherever it is asked for")
+	}
+
+	var changes []string
+	for now := at(t, "2026-01-05 00:00:00 +0000"); ; {
+		next, ok := s.NextChange(now)
+		require.True(t, ok)
+		if next.UTC().Day() != 5 {
+			break
+		}
+		changes = append(changes, next.UTC().Format("15:04:05"))
+		now = next
+	}
+	require.Equal(t, []string{"07:50:00", "08:00:00", "12:00:00", "12:50:00", "13:00:00", "18:00:00", "19:55:00", "20:05:00", "20:06:00"}, changes)
+}
+
+func TestWhatIsMoreThanOneEdgeAhead(t *testing.T) {
+	s := schedule(t, "UTC", "* 8 * * *", "* 9 * * *", "* 10 * * *") // 1, 2 and 3
+	s.Lead = 90 * time.Minute
+	d := s.At(at(t, "2026-01-05 07:30:00 +0000"))
+	require.Equal(t, 2, d.IdleCount, "the lead reaches to nine")
+	require.Equal(t, "* 9 * * *", d.Ahead)
+	next, ok := s.NextChange(at(t, "2026-01-05 08:00:00 +0000"))
+	require.True(t, ok)
+	require.Equal(t, at(t, "2026-01-05 08:30:00 +0000").UTC(), next.UTC(), "an hour and a half before ten")
+}
