@@ -311,9 +311,14 @@ func TestALargerCountHoldsAheadOfItsPeriod(t *testing.T) {
 func TestWhatIsMoreThanOneEdgeAhead(t *testing.T) {
 	s := schedule(t, "UTC", "* 8 * * *", "* 9 * * *", "* 10 * * *") // 1, 2 and 3
 	s.Lead = 90 * time.Minute
+	s.Default.IdleTime = time.Minute
+	for i, idleTime := range []time.Duration{time.Hour, 2 * time.Minute, time.Second} {
+		s.Policies[i].Values.IdleTime = idleTime
+	}
 	d := s.At(at(t, "2026-01-05 07:30:00 +0000"))
 	require.Equal(t, 2, d.IdleCount, "the lead reaches to nine")
 	require.Equal(t, "* 9 * * *", d.Ahead)
+	require.Equal(t, 2*time.Minute, d.IdleTime, "of what holds now and what the count is for")
 	next, ok := s.NextChange(at(t, "2026-01-05 08:00:00 +0000"))
 	require.True(t, ok)
 	require.Equal(t, at(t, "2026-01-05 08:30:00 +0000").UTC(), next.UTC(), "an hour and a half before ten")
