@@ -74,6 +74,10 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		"all pools, and one of them": {
 			[]string{"drain", "--all", "a"}, "error: --all and names of pools exclude each other\nsee 'idlecount drain --help'\n",
 		},
+		"a service account of a doctor without a namespace": {
+			[]string{"doctor", "--manager-service-account", "idlecount"},
+			"error: --manager-service-account \"idlecount\": want NAMESPACE/NAME\nsee 'idlecount doctor --help'\n",
+		},
 		"manifests of a build that has no image": {
 			[]string{"manifests"},
 			"error: --image is needed: this binary is not a release, so no image belongs to it\nsee 'idlecount manifests --help'\n",

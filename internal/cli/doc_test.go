@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"idlecount.dev/idlecount/pool/status"
+	"idlecount.dev/idlecount/preflight"
 )
 
 // TestTheManualHasEveryField: the JSON is an interface, and a field that nobody can look up is none.
@@ -17,13 +18,18 @@ func TestTheManualHasEveryField(t *testing.T) {
 	require.NoError(t, err)
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[statusList](), reflect.TypeFor[status.Pool](), reflect.TypeFor[status.Pod](), reflect.TypeFor[status.Shortfall](),
-		reflect.TypeFor[status.Manager](), reflect.TypeFor[modeResult](), reflect.TypeFor[configuredPool](), reflect.TypeFor[build](),
+		reflect.TypeFor[status.Manager](), reflect.TypeFor[modeResult](), reflect.TypeFor[preflight.Result](), reflect.TypeFor[configuredPool](), reflect.TypeFor[build](),
 	} {
 		for field := range of.Fields() {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			require.NotEmpty(t, name, "%s.%s", of, field.Name)
 			require.Regexp(t, "`(\\.)?"+name+"(\\[\\])?`", string(manual), "docs/cli.md doesn't have %s of %s", name, of)
 		}
+	}
+	for _, check := range []preflight.Check{
+		preflight.Version, preflight.Clock, preflight.Rights, preflight.Admission, preflight.Quota, preflight.Image,
+	} {
+		require.Contains(t, string(manual), "| `"+string(check)+"` |")
 	}
 	for _, reason := range []status.Reason{
 		status.ImagePull, status.Quota, status.Admission, status.Unschedulable, status.Crash, status.Config, status.Slow, status.Limit,

@@ -62,6 +62,7 @@ It reads the config.toml that GitLab Runner has already. Exit codes: 0 done, 1 e
 		newPause(streams),
 		newResume(streams),
 		newDrain(streams),
+		newDoctor(streams),
 		newValidate(streams),
 		newManifests(streams),
 		newVersion(streams),

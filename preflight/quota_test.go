@@ -1,0 +1,148 @@
+package preflight
+
+import (
+	"testing"
+	"time"
+	_ "time/tzdata" // the tests mean the same zones everywhere
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"idlecount.dev/idlecount/config"
+	"idlecount.dev/idlecount/cron"
+)
+
+// monday is before the office opens.
+var monday = time.Date(2026, 3, 2, 6, 0, 0, 0, time.UTC)
+
+// wanting is a target of one-core pods, and of how many at night, and how many in the day.
+func wanting(t *testing.T, runner string, limit, night, day int) *target {
+	t.Helper()
+	period, err := cron.ParsePeriod("* 8-17 * * mon-fri", "UTC")
+	require.NoError(t, err)
+	return &target{
+		runner: config.Runner{Path: runner, Limit: limit},
+		pod:    podOf("1", "2"),
+		schedule: cron.Schedule{Default: cron.Values{IdleCount: night}, Policies: []cron.Policy{
+			{Name: "day", Periods: []cron.Period{period}, Values: cron.Values{IdleCount: day}},
+		}},
+	}
+}
+
+func podOf(request, limit string) *corev1.Pod {
+	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(request)},
+		Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(limit)},
+	}}}}}
+}
+
+func quotaOf(hard, used map[string]string) *corev1.ResourceQuota {
+	list := func(m map[string]string) corev1.ResourceList {
+		l := corev1.ResourceList{}
+		for k, v := range m {
+			l[corev1.ResourceName(k)] = resource.MustParse(v)
+		}
+		return l
+	}
+	return &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "q"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: list(hard)}, Status: corev1.ResourceQuotaStatus{Used: list(used)},
+	}
+}
+
+func TestHeadroom(t *testing.T) {
+	two := []*target{wanting(t, "a", 0, 1, 4), wanting(t, "b", 0, 3, 1)} // 4 at night, 5 in the day
+	limited := []*target{wanting(t, "a", 3, 1, 4), wanting(t, "a", 3, 3, 1)}
+	for sentence, c := range map[string]struct {
+		targets []*target
+		quota   *corev1.ResourceQuota
+		ours    int // idle pods that are there
+		status  Status
+		message string
+	}{
+		"room for all": {
+			two, quotaOf(map[string]string{"pods": "5", "requests.cpu": "6"}, nil), 0, OK,
+			"idle pods fit at the most that policies want: pods: 5 of 5; requests.cpu: 5 of 6",
+		},
+		"never room for what is wanted together in the day": {
+			two, quotaOf(map[string]string{"count/pods": "4"}, nil), 0, Fail,
+			"idle pods alone need more than it allows: count/pods: 5 of 4 from Mon 08:00 UTC",
+		},
+		"never room for what is wanted now": {
+			two, quotaOf(map[string]string{"cpu": "3500m"}, nil), 0, Fail, "cpu: 5 of 3500m from Mon 08:00 UTC",
+		},
+		"limits count apart": {two, quotaOf(map[string]string{"limits.cpu": "9"}, nil), 0, Fail, "limits.cpu: 10 of 9"},
+		"what others use is not ours to have": {
+			two, quotaOf(map[string]string{"pods": "6"}, map[string]string{"pods": "2"}), 0, Warn,
+			"idle pods need more than is left: pods: 5 of 6 from Mon 08:00 UTC, where others use 2 now",
+		},
+		"what is idle already is part of what is wanted": {
+			two, quotaOf(map[string]string{"pods": "6"}, map[string]string{"pods": "4"}), 3, OK, "pods: 5 of 6",
+		},
+		"a limit bounds what its runner wants": {limited, quotaOf(map[string]string{"pods": "3"}, nil), 0, OK, "pods: 3 of 3"},
+		"a quota of other things":              {two, quotaOf(map[string]string{"configmaps": "1", "requests.memory": "1"}, nil), 0, OK, "idle pods don't count towards it"},
+		"nothing is wanted":                    {[]*target{wanting(t, "a", 0, 0, 0)}, quotaOf(map[string]string{"pods": "0"}, nil), 0, OK, "idle pods don't count towards it"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			var ours []corev1.Pod
+			for range c.ours {
+				ours = append(ours, *podOf("1", "2"))
+			}
+			r := headroom(c.quota, c.targets, highest(c.targets, monday), ours)
+			require.Equal(t, c.status, r.Status, r.Message)
+			require.Contains(t, r.Message, c.message)
+			require.Equal(t, "ci q", r.Namespace+" "+r.Object)
+			require.Equal(t, c.status == OK, r.Fix == "")
+		})
+	}
+}
+
+func TestScopesOfQuotas(t *testing.T) {
+	with := func(change func(*corev1.Pod)) *corev1.Pod {
+		pod := podOf("1", "1")
+		change(pod)
+		return pod
+	}
+	plain, empty := podOf("1", "1"), &corev1.Pod{}
+	class := with(func(p *corev1.Pod) { p.Spec.PriorityClassName = "high" })
+	for sentence, c := range map[string]struct {
+		scope    corev1.ResourceQuotaScope
+		operator corev1.ScopeSelectorOperator
+		values   []string
+		pod      *corev1.Pod
+		want     bool
+	}{
+		"an idle pod has no deadline":             {corev1.ResourceQuotaScopeTerminating, "", nil, plain, false},
+		"so it is not terminating":                {corev1.ResourceQuotaScopeNotTerminating, "", nil, plain, true},
+		"a pod with requests is no best effort":   {corev1.ResourceQuotaScopeBestEffort, "", nil, plain, false},
+		"but is the opposite":                     {corev1.ResourceQuotaScopeNotBestEffort, "", nil, plain, true},
+		"a pod without requests is":               {corev1.ResourceQuotaScopeBestEffort, "", nil, empty, true},
+		"a class among those named":               {corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpIn, []string{"high"}, class, true},
+		"no class among those named":              {corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpIn, []string{"high"}, plain, false},
+		"a class that isn't named":                {corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpNotIn, []string{"high"}, plain, true},
+		"any class":                               {corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpExists, nil, class, true},
+		"no class":                                {corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpDoesNotExist, nil, class, false},
+		"affinities, of which our pods have none": {corev1.ResourceQuotaScopeCrossNamespacePodAffinity, "", nil, plain, false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			quota := &corev1.ResourceQuota{}
+			if c.operator == "" {
+				quota.Spec.Scopes = []corev1.ResourceQuotaScope{c.scope}
+			} else {
+				quota.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
+					{ScopeName: c.scope, Operator: c.operator, Values: c.values},
+				}}
+			}
+			require.Equal(t, c.want, applies(quota, c.pod))
+		})
+	}
+}
+
+func TestAScheduleThatChangesEveryMinuteEnds(t *testing.T) {
+	period, err := cron.ParsePeriod("*/2 * * * *", "UTC")
+	require.NoError(t, err)
+	busy := &target{pod: podOf("1", "1"), schedule: cron.Schedule{Policies: []cron.Policy{{Periods: []cron.Period{period}, Values: cron.Values{IdleCount: 2}}}}}
+	require.Len(t, highest([]*target{busy}, monday), 2, "two moments are all that differ")
+}
