@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"idlecount.dev/idlecount/entrypoint/claimfile"
+	"idlecount.dev/idlecount/entrypoint/proof"
 	"idlecount.dev/idlecount/entrypoint/wire"
 )
 
@@ -17,14 +18,15 @@ const (
 	commandVersion = "version"
 	// defaultGrace is what a cancelled script gets between TERM and KILL.
 	defaultGrace = 10 * time.Second
-	usage        = "usage: entrypoint install|serve|claim|run|cancel|version [--dir DIR] [--job ID] [--id ID] [--grace DURATION]"
+	usage        = "usage: entrypoint install|serve|claim|run|cancel|version [--dir DIR] [--job ID] [--key KEY] [--id ID] [--grace DURATION]"
 )
 
-// command is what the arguments say; job is set for claim, id for run and cancel, grace for cancel.
+// command is what the arguments say; job is set for claim, and key may be, id for run and cancel, grace for cancel.
 type command struct {
 	name  string
 	dir   string
 	job   string
+	key   string
 	id    string
 	grace time.Duration
 }
@@ -42,6 +44,7 @@ func parse(args []string) (command, error) {
 	case wire.CommandInstall, wire.CommandServe, commandVersion:
 	case wire.CommandClaim:
 		flags.StringVar(&c.job, "job", "", "")
+		flags.StringVar(&c.key, "key", "", "")
 	case wire.CommandCancel:
 		flags.DurationVar(&c.grace, "grace", defaultGrace, "")
 		fallthrough
@@ -65,6 +68,11 @@ func (c command) validate() error {
 	switch {
 	case c.dir == "":
 		return fmt.Errorf("%s: --dir is empty", c.name)
+	case c.key != "":
+		if _, err := proof.Parse(c.key); err != nil {
+			return fmt.Errorf("%s: --key: %w", c.name, err)
+		}
+		return claimfile.CheckJob(c.job)
 	case c.name == wire.CommandClaim:
 		return claimfile.CheckJob(c.job)
 	case (c.name == wire.CommandRun || c.name == wire.CommandCancel) && c.id == "":

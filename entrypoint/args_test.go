@@ -6,9 +6,11 @@ import (
 	"bufio"
 	"bytes"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 )
 
 func TestParse(t *testing.T) {
+	key := strings.Repeat("0a", 32)
 	cases := map[string]struct {
 		args []string
 		want command
@@ -28,6 +31,9 @@ func TestParse(t *testing.T) {
 		"install":             {[]string{"install"}, command{name: "install", dir: wire.Dir}, ""},
 		"serve":               {[]string{"serve", "--dir", "/x"}, command{name: "serve", dir: "/x"}, ""},
 		"claim":               {[]string{"claim", "--job", "41"}, command{name: "claim", dir: wire.Dir, job: "41"}, ""},
+		"claim with a key":    {[]string{"claim", "--job", "41", "--key", key}, command{name: "claim", dir: wire.Dir, job: "41", key: key}, ""},
+		"a key that is none":  {[]string{"claim", "--job", "41", "--key", "0a"}, command{}, "want 64 hexadecimal digits"},
+		"a key without a job": {[]string{"claim", "--key", key}, command{}, "job id"},
 		"run":                 {[]string{"run", "--id", "a b"}, command{name: "run", dir: wire.Dir, id: "a b"}, ""},
 		"cancel":              {[]string{"cancel", "--id=a", "--grace=1m"}, command{name: "cancel", dir: wire.Dir, id: "a", grace: time.Minute}, ""},
 		"cancel has a grace":  {[]string{"cancel", "--id", "a"}, command{name: "cancel", dir: wire.Dir, id: "a", grace: defaultGrace}, ""},
@@ -68,7 +74,7 @@ func TestUsageGoesWhereItBelongs(t *testing.T) {
 	require.Contains(t, out.String(), usage)
 	out.Reset()
 	require.Equal(t, wire.ExitOK, run([]string{"version"}, nil, streams{out: &out, err: &errs}))
-	require.Contains(t, out.String(), "protocol 1")
+	require.Contains(t, out.String(), fmt.Sprintf("protocol %d", wire.Protocol))
 	require.Empty(t, errs.String())
 }
 

@@ -23,7 +23,7 @@ func TestClaimCommand(t *testing.T) {
 	eventually(t, func() bool { return exists(wire.Socket(p.runDir(), wire.Build)) })
 	for range 2 {
 		result, code := p.claim(t, wire.Build, "41")
-		require.Equal(t, wire.ClaimResult{Protocol: 1, Result: "claimed", Job: "41", Shell: result.Shell}, result)
+		require.Equal(t, wire.ClaimResult{Protocol: wire.Protocol, Result: "claimed", Job: "41", Shell: result.Shell}, result)
 		require.NotEmpty(t, result.Shell)
 		require.Equal(t, wire.ExitOK, code)
 	}

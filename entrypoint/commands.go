@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -26,8 +27,12 @@ import (
 	"idlecount.dev/idlecount/entrypoint/wire"
 )
 
-// dialTime is how long a command waits for a PID 1 that doesn't listen yet.
-const dialTime = 5 * time.Second
+const (
+	// dialTime is how long a command waits for a PID 1 that doesn't listen yet.
+	dialTime = 5 * time.Second
+	// streamTime is how long a claim waits for one to say where it listens for drivers. They can come by exec.
+	streamTime = time.Second
+)
 
 // run does what the arguments say, and returns the exit code.
 func run(args, env []string, std streams) int {
@@ -50,7 +55,7 @@ func run(args, env []string, std streams) int {
 	case wire.CommandServe:
 		code, err = serve(runDir, env, std.err)
 	case wire.CommandClaim:
-		code, err = claim(runDir, c.job, env, std.out)
+		code, err = claim(runDir, c.job, c.key, env, std.out)
 	case wire.CommandRun:
 		err = relay(runDir, c.id, env, std)
 	case wire.CommandCancel:
@@ -96,17 +101,22 @@ func install(dir, runDir string) error {
 }
 
 // claim binds the pod to a job, unless somebody was faster, and prints what became of it.
-func claim(runDir, job string, env []string, out io.Writer) (int, error) {
-	content, err := claimfile.Dir(runDir).Claim(job)
+func claim(runDir, job, key string, env []string, out io.Writer) (int, error) {
+	content, err := claimfile.Dir(runDir).Claim(job, key)
 	if err != nil {
 		return wire.ExitError, err
 	}
-	peer.Poke(runDir, wire.Build, wire.Helper)
+	var streams map[wire.Role]wire.Stream
+	if key == "" || content.Job != job || content.Key != key {
+		peer.Poke(runDir, wire.Build, wire.Helper) // who asks for a stream pokes too
+	} else {
+		streams = askForStreams(runDir)
+	}
 	shell, err := script.FindShell(script.Environment(env))
 	if err != nil {
 		shell = "" // the claim is valid; a run will say what is missing
 	}
-	result := wire.ClaimResult{Protocol: wire.Protocol, Result: "claimed", Job: content.Job, Shell: shell}
+	result := wire.ClaimResult{Protocol: wire.Protocol, Result: "claimed", Job: content.Job, Shell: shell, Streams: streams}
 	code := wire.ExitOK
 	switch {
 	case content.State == idle.Expired:
@@ -117,9 +127,29 @@ func claim(runDir, job string, env []string, out io.Writer) (int, error) {
 	return code, json.NewEncoder(out).Encode(result)
 }
 
+// askForStreams asks the PID 1s of the pod where they listen for the driver. One that doesn't answer is left out.
+func askForStreams(runDir string) map[wire.Role]wire.Stream {
+	ctx, stop := context.WithTimeout(context.Background(), streamTime)
+	defer stop()
+	roles := [...]wire.Role{wire.Build, wire.Helper}
+	var answers [len(roles)]wire.Stream
+	var asking sync.WaitGroup
+	for i, role := range roles {
+		asking.Go(func() { answers[i], _ = peer.Stream(ctx, runDir, role) })
+	}
+	asking.Wait()
+	streams := map[wire.Role]wire.Stream{}
+	for i, answer := range answers {
+		if answer.Port != 0 {
+			streams[roles[i]] = answer
+		}
+	}
+	return streams
+}
+
 // relay connects the standard streams with PID 1 until either side ends.
 func relay(runDir, id string, env []string, std streams) error {
-	conn, err := request(runDir, env, peer.Request{Command: wire.CommandRun, ID: id})
+	conn, err := request(runDir, env, wire.Request{Command: wire.CommandRun, ID: id})
 	if err != nil {
 		_ = attach.WriteMessage(std.out, wire.FrameError, wire.Failure{Message: err.Error(), Retry: true})
 		return err
@@ -144,7 +174,7 @@ func relay(runDir, id string, env []string, std streams) error {
 
 // cancel returns when PID 1 has begun to end the script.
 func cancel(runDir, id string, grace time.Duration, env []string) error {
-	conn, err := request(runDir, env, peer.Request{Command: wire.CommandCancel, ID: id, Grace: grace})
+	conn, err := request(runDir, env, wire.Request{Command: wire.CommandCancel, ID: id, Grace: grace})
 	if err != nil {
 		return err
 	}
@@ -164,7 +194,7 @@ func cancel(runDir, id string, grace time.Duration, env []string) error {
 }
 
 // request connects to the PID 1 of this container and says what is wanted.
-func request(runDir string, env []string, request peer.Request) (io.ReadWriteCloser, error) {
+func request(runDir string, env []string, request wire.Request) (io.ReadWriteCloser, error) {
 	role, err := parseRole(variable(env, wire.EnvRole))
 	if err != nil {
 		return nil, err

@@ -5,7 +5,9 @@
 //
 //	entrypoint install                  copies itself to DIR/bin, in an init container
 //	entrypoint serve                    PID 1: waits for a claim, runs scripts, ends itself when nobody needs it
-//	entrypoint claim --job ID           binds the pod to a job, prints a wire.ClaimResult
+//	entrypoint claim --job ID [--key KEY]
+//	                                    binds the pod to a job, prints a wire.ClaimResult. With the public key of a driver
+//	                                    the PID 1s listen for that driver on the loopback of the pod
 //	entrypoint run --id ID              runs a script, or follows one; package wire says what is on stdin and stdout
 //	entrypoint cancel --id ID [--grace DURATION]
 //	entrypoint version

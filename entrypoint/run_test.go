@@ -172,7 +172,7 @@ func TestRefusals(t *testing.T) {
 		fail   string
 		again  bool
 	}{
-		"another protocol":     {func(h *wire.RunHeader) { h.Protocol = 99 }, "echo hi", "the driver speaks protocol 99, this pod's entrypoint 1", false},
+		"another protocol":     {func(h *wire.RunHeader) { h.Protocol = 99 }, "echo hi", "the driver speaks protocol 99, this pod's entrypoint " + strconv.Itoa(wire.Protocol), false},
 		"another id":           {func(h *wire.RunHeader) { h.ID = "b" }, "echo hi", `the header is of run "b", the command of run "a"`, false},
 		"a negative offset":    {func(h *wire.RunHeader) { h.Offset = -1 }, "echo hi", "offset -1 is negative", false},
 		"an offset of nothing": {func(h *wire.RunHeader) { h.ID = "a"; h.ScriptBytes, h.ScriptSHA256 = 0, "" }, "", "no script a was started here", false},

@@ -73,7 +73,7 @@ func serve(runDir string, env []string, stderr io.Writer) (int, error) {
 	runner := script.NewRunner(procs, scriptEnv, filepath.Join(own, "script"), log)
 	bothUp := func() bool { _, err := os.Stat(wire.Socket(runDir, other(set.role))); return err == nil }
 	watch := newWatch(set.limits, files, bothUp, log)
-	server := attach.Server{Runner: runner, Log: log, Poked: watch.poke, Claimed: watch.claimed, Present: watch.present}
+	server := attach.Server{Runner: runner, Log: log, Poked: watch.poke, Driver: watch.driver, Claimed: watch.claimed, Present: watch.present}
 	go server.Serve(listener)
 	peer.Poke(runDir, other(set.role)) // its idle clock starts with the later of both containers
 	shell, err := script.FindShell(scriptEnv)

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os/exec"
 	"strings"
 	"testing"
@@ -20,10 +21,11 @@ import (
 	"idlecount.dev/idlecount/entrypoint/wire"
 )
 
-// session is an `entrypoint run` and what a driver does with it.
+// session is an `entrypoint run`, or a connection to a port, and what a driver does with it.
 type session struct {
 	t      testing.TB
-	cmd    *exec.Cmd
+	cmd    *exec.Cmd // nil over a port
+	conn   net.Conn  // nil otherwise
 	in     io.WriteCloser
 	stdout io.Reader
 	out    *bufio.Reader
@@ -168,6 +170,10 @@ func (s *session) failure() wire.Failure {
 
 // cut ends the session like a broken connection.
 func (s *session) cut() {
+	if s.conn != nil {
+		_ = s.conn.Close()
+		return
+	}
 	_ = s.cmd.Process.Kill()
 	_ = s.in.Close() // in a container the killed process is not the command itself
 	_ = s.cmd.Wait()

@@ -4,14 +4,17 @@ package main
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"io/fs"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"idlecount.dev/idlecount/entrypoint/claimfile"
 	"idlecount.dev/idlecount/entrypoint/idle"
+	"idlecount.dev/idlecount/entrypoint/proof"
 )
 
 // retryTime is when to try again to expire a pod whose claim file can't be written.
@@ -34,6 +37,9 @@ type watch struct {
 	visited  chan struct{} // one token: a driver came or went
 	attached atomic.Int32  // drivers that are attached to this container
 	bothUp   func() bool   // the other container's PID 1 has started
+
+	mu    sync.Mutex
+	claim claimfile.Content // as it was first seen
 }
 
 func newWatch(limits idle.Limits, files agreement, bothUp func() bool, log *slog.Logger) *watch {
@@ -54,8 +60,32 @@ func (w *watch) present(attached bool) {
 }
 
 func (w *watch) claimed() (bool, error) {
-	content, err := w.files.Read()
+	content, err := w.read()
 	return content.State == idle.Claimed, err
+}
+
+// driver is the key of the driver that claimed the pod, nil where there is none.
+func (w *watch) driver() (ed25519.PublicKey, error) {
+	content, err := w.read()
+	if err != nil || content.Key == "" {
+		return nil, err
+	}
+	return proof.Parse(content.Key)
+}
+
+// read looks at the claim file until there is a claim, which was made before any script ran. What the file says later may be
+// a job's doing, and nothing that a script of one container does may let it into the other one.
+func (w *watch) read() (claimfile.Content, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.claim.State == idle.Claimed {
+		return w.claim, nil
+	}
+	content, err := w.files.Read()
+	if content.State == idle.Claimed {
+		w.claim = content
+	}
+	return content, err
 }
 
 // wait returns idle.End or idle.Abandon, or idle.Wait where the context ended first.
@@ -96,7 +126,7 @@ func (w *watch) wait(ctx context.Context) idle.Action {
 func (w *watch) observe(state idle.State, visited bool) idle.State {
 	sight := idle.Sight{Claim: state.Claim, Attached: w.attached.Load() > 0, Visited: visited, Mark: state.Mark}
 	if state.Claim == idle.Unclaimed {
-		content, err := w.files.Read()
+		content, err := w.read()
 		if err != nil {
 			w.log.Error("the claim can't be read", "error", err)
 		}

@@ -11,42 +11,44 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
+	"idlecount.dev/idlecount/entrypoint/wire"
 	"idlecount.dev/idlecount/executor-plugin/diagnosis"
 	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/pool/claim"
 )
 
 // cold makes a pod for the job. why is the reason for which there was no warm one.
-func (w want) cold(ctx context.Context, why string) (*corev1.Pod, error) {
+func (w want) cold(ctx context.Context, why string) (held, error) {
 	w.say("no warm pod: " + why + "; making one")
 	pod, err := w.create(ctx)
 	if err != nil {
-		return nil, err
+		return held{}, err
 	}
-	if err := w.start(ctx, pod); err != nil {
-		return nil, errors.Join(err, w.drop(ctx, pod))
+	streams, err := w.start(ctx, pod)
+	if err != nil {
+		return held{}, errors.Join(err, w.drop(ctx, pod))
 	}
-	return pod, nil
+	return held{pod, streams}, nil
 }
 
-// start sees a new pod through to the handshake.
-func (w want) start(ctx context.Context, pod *corev1.Pod) error {
+// start sees a new pod through to the handshake, and returns where it can be entered without an exec.
+func (w want) start(ctx context.Context, pod *corev1.Pod) (map[wire.Role]wire.Stream, error) {
 	if err := w.createDependents(ctx, pod); err != nil {
-		return err
+		return nil, err
 	}
 	ready, err := w.waitReady(ctx, pod)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	result, err := w.handshake(ctx, ready)
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case result.outcome != shaken:
-		return fmt.Errorf("the new pod %s can't be used: %s", nameOf(pod), result.why)
+		return nil, fmt.Errorf("the new pod %s can't be used: %s", nameOf(pod), result.why)
 	}
 	w.say(fmt.Sprintf("made cold pod %s on node %s; took %s", nameOf(ready), ready.Spec.NodeName, round(time.Since(w.begin))))
-	return nil
+	return result.streams, nil
 }
 
 // nameLength is the length of the random part of a pod's name.

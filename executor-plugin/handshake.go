@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"idlecount.dev/idlecount/entrypoint/proof"
 	"idlecount.dev/idlecount/entrypoint/wire"
 	"idlecount.dev/idlecount/executor-plugin/diagnosis"
 	"idlecount.dev/idlecount/executor-plugin/kube"
@@ -30,7 +31,8 @@ const (
 
 type handshakeResult struct {
 	outcome outcome
-	why     string // of unusable
+	why     string                    // of unusable
+	streams map[wire.Role]wire.Stream // of shaken: where the pod can be entered without an exec
 }
 
 const (
@@ -57,12 +59,12 @@ func (w want) handshake(ctx context.Context, pod *corev1.Pod) (handshakeResult, 
 		now, getErr := w.client.Get(ctx, pod.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(getErr) || getErr == nil && now.UID != pod.UID:
-			return handshakeResult{unusable, "it is gone"}, nil
+			return handshakeResult{outcome: unusable, why: "it is gone"}, nil
 		case getErr != nil:
 			return handshakeResult{}, fmt.Errorf("shake hands with pod %s: %w", nameOf(pod), getErr)
 		}
 		if end, ended := diagnosis.EndOf(now, wire.Build); ended {
-			return handshakeResult{unusable, end.Reason}, nil
+			return handshakeResult{outcome: unusable, why: end.Reason}, nil
 		}
 		if apierrors.IsForbidden(err) || time.Since(begin) > handshakePatience {
 			return handshakeResult{}, fmt.Errorf("shake hands with pod %s: %w", nameOf(pod), err)
@@ -80,7 +82,11 @@ func (w want) shake(ctx context.Context, pod *corev1.Pod) (handshakeResult, erro
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	id := w.job.Meta.ID
-	conn, err := w.client.Open(ctx, pod.Name, string(wire.Build), wire.Binary, wire.CommandClaim, "--job", id)
+	command := []string{wire.Binary, wire.CommandClaim, "--job", id}
+	if exposed(&pod.Spec) == "" {
+		command = append(command, "--key", proof.Text(proof.Public(w.key)))
+	}
+	conn, err := w.client.Open(ctx, pod.Name, string(wire.Build), command...)
 	if err != nil {
 		return handshakeResult{}, err
 	}
@@ -97,15 +103,15 @@ func (w want) shake(ctx context.Context, pod *corev1.Pod) (handshakeResult, erro
 		case wire.ExitOther:
 			return handshakeResult{outcome: belongsToOther}, nil
 		default:
-			return handshakeResult{unusable, exit.Error()}, nil
+			return handshakeResult{outcome: unusable, why: exit.Error()}, nil
 		}
 	}
 	var claimed wire.ClaimResult
 	if err := json.Unmarshal(answer, &claimed); err != nil {
-		return handshakeResult{unusable, "its entrypoint answers with something else than JSON"}, nil
+		return handshakeResult{outcome: unusable, why: "its entrypoint answers with something else than JSON"}, nil
 	}
 	if claimed.Protocol != wire.Protocol || claimed.Job != id {
-		return handshakeResult{unusable, fmt.Sprintf("its entrypoint speaks protocol %d for job %q", claimed.Protocol, claimed.Job)}, nil
+		return handshakeResult{outcome: unusable, why: fmt.Sprintf("its entrypoint speaks protocol %d for job %q", claimed.Protocol, claimed.Job)}, nil
 	}
-	return handshakeResult{outcome: shaken}, nil
+	return handshakeResult{outcome: shaken, streams: claimed.Streams}, nil
 }

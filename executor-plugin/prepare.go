@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"idlecount.dev/idlecount/entrypoint/proof"
+	"idlecount.dev/idlecount/entrypoint/wire"
 	"idlecount.dev/idlecount/executor-plugin/job"
 	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/pool/claim"
@@ -35,13 +38,17 @@ func prepare(ctx context.Context, t target, env job.Env) error {
 	if err != nil {
 		return fmt.Errorf("work out the pod of the job: %w", err)
 	}
-	w := want{target: t, job: j, shape: shape, begin: time.Now()}
+	key, err := proof.NewKey()
+	if err != nil {
+		return fmt.Errorf("make a key for the job's streams: %w", err)
+	}
+	w := want{target: t, job: j, shape: shape, key: key, begin: time.Now()}
 	w.deadline = w.begin.Add(time.Duration(t.runner.Kubernetes.PollTimeout) * time.Second)
-	pod, err := w.acquire(ctx)
+	got, err := w.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	leave(env, j.Meta.ID, pod)
+	leave(env, j.Meta.ID, got.pod, doors{key: key, streams: got.streams})
 	return nil
 }
 
@@ -50,12 +57,19 @@ type want struct {
 	target
 	job      job.Job
 	shape    factory.Shape
+	key      ed25519.PrivateKey // by which its containers know the job's driver
 	begin    time.Time
 	deadline time.Time // for a pod to be ready
 }
 
-// acquire returns the job's pod, which knows its job.
-func (w want) acquire(ctx context.Context) (*corev1.Pod, error) {
+// held is a pod that knows its job, and where it can be entered without an exec.
+type held struct {
+	pod     *corev1.Pod
+	streams map[wire.Role]wire.Stream
+}
+
+// acquire returns the job's pod.
+func (w want) acquire(ctx context.Context) (held, error) {
 	var tried []types.UID
 	var lastMiss string
 	for range maxPods {
@@ -65,12 +79,12 @@ func (w want) acquire(ctx context.Context) (*corev1.Pod, error) {
 			return w.cold(ctx, w.whyNone(ctx, none, lastMiss))
 		}
 		if err != nil {
-			return nil, err
+			return held{}, err
 		}
 		tookAPI := time.Since(begin)
-		pod, miss, err := w.warm(ctx, got, tookAPI)
+		its, miss, err := w.warm(ctx, got, tookAPI)
 		if err != nil || miss == "" {
-			return pod, err
+			return its, err
 		}
 		lastMiss = miss
 		w.say(miss + "; trying another one")
@@ -80,35 +94,35 @@ func (w want) acquire(ctx context.Context) (*corev1.Pod, error) {
 }
 
 // warm makes sure of a pod that was claimed. miss says why it is no good, "" where it is.
-func (w want) warm(ctx context.Context, got claim.Claimed, tookAPI time.Duration) (pod *corev1.Pod, miss string, err error) {
-	pod = got.Pod
+func (w want) warm(ctx context.Context, got claim.Claimed, tookAPI time.Duration) (its held, miss string, err error) {
+	pod := got.Pod
 	if got.Warming {
 		ready, err := w.arrival(ctx, got)
 		if gone, ok := errors.AsType[*podGoneError](err); ok {
-			return nil, gone.Error(), w.drop(ctx, pod)
+			return held{}, gone.Error(), w.drop(ctx, pod)
 		}
 		if err != nil {
-			return nil, "", errors.Join(err, w.drop(ctx, pod))
+			return held{}, "", errors.Join(err, w.drop(ctx, pod))
 		}
 		pod = ready
 	}
 	begin := time.Now()
 	result, err := w.handshake(ctx, pod)
 	if err != nil {
-		return nil, "", err
+		return held{}, "", err
 	}
 	switch result.outcome {
 	case shaken:
 		w.report(got, pod, tookAPI, time.Since(begin))
-		return pod, "", nil
+		return held{pod, result.streams}, "", nil
 	case belongsToOther:
-		return nil, fmt.Sprintf("pod %s says that it belongs to another job", nameOf(pod)), nil
+		return held{}, fmt.Sprintf("pod %s says that it belongs to another job", nameOf(pod)), nil
 	case expired:
 		miss = fmt.Sprintf("pod %s had just expired", nameOf(pod))
 	case unusable:
 		miss = fmt.Sprintf("pod %s can't be used: %s", nameOf(pod), result.why)
 	}
-	return nil, miss, w.drop(ctx, pod)
+	return held{}, miss, w.drop(ctx, pod)
 }
 
 // arrival waits for a claimed pod that is still starting.

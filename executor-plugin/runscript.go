@@ -42,14 +42,19 @@ func runScript(ctx context.Context, t target, env job.Env, call Call, out io.Wri
 		return fmt.Errorf("the script of %s has %d MiB, at most %d can be run", call.Part, len(text)>>20, wire.MaxScript>>20)
 	}
 	role := placement(call.Part)
-	pod := found(env, id, t.runner.Kubernetes.Namespace)
+	pod, open := found(env, id, t.runner.Kubernetes.Namespace)
 	if pod == nil {
 		if pod, err = findPod(ctx, t, id, role); err != nil {
 			return err
 		}
 	}
 	s := scene{target: t, pod: pod, role: role}
-	exit, err := s.follow(ctx, stream.Script{ID: call.Part + "-" + rand.String(8), Text: text}, out, cancel)
+	script := stream.Script{ID: call.Part + "-" + rand.String(8), Text: text}
+	way := &reach{
+		client: t.client, pod: pod.Name, role: role, run: script.ID, doors: open,
+		forget: func() { leave(env, id, pod, doors{}) },
+	}
+	exit, err := s.follow(ctx, script, way, out, cancel)
 	switch {
 	case errors.Is(err, stream.ErrCancelled):
 		return fmt.Errorf("%s was cancelled: %w", call.Part, err)
@@ -96,16 +101,14 @@ type scene struct {
 // server is spared a watch for each.
 const watchAfter = 250 * time.Millisecond
 
-func (s scene) follow(ctx context.Context, script stream.Script, out io.Writer, cancel <-chan time.Duration) (wire.Exit, error) {
+func (s scene) follow(ctx context.Context, script stream.Script, way *reach, out io.Writer, cancel <-chan time.Duration) (wire.Exit, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ends := make(chan stream.End, 1)
 	go s.watch(ctx, ends)
 	checks := &checker{scene: s}
 	return stream.Follow(ctx, script, stream.Options{
-		Open: func(ctx context.Context) (io.ReadWriteCloser, error) {
-			return s.client.Open(ctx, s.pod.Name, string(s.role), wire.Binary, wire.CommandRun, "--id", script.ID)
-		},
+		Open:   way.open,
 		Output: out,
 		Check:  checks.check,
 		Ends:   ends,

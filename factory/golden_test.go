@@ -23,11 +23,11 @@ var shapes = map[string]struct {
 	job        Job
 	pool, hash string // shape hashes of the pool and of the job
 }{
-	"minimal":    {Job{}, "07f5314aff", "07f5314aff"},
-	"full":       {Job{}, "d434fac3fb", "d434fac3fb"},
-	"services":   {servicesJob(), "d87d43b930", "facf8a063b"},
-	"restricted": {Job{}, "9f9e4b55da", "9f9e4b55da"},
-	"privileged": {Job{}, "689d88e80d", "689d88e80d"},
+	"minimal":    {Job{}, "e9a3f4a69f", "e9a3f4a69f"},
+	"full":       {Job{}, "cf59dccf0a", "cf59dccf0a"},
+	"services":   {servicesJob(), "cb7fe6dd3f", "a11abd8c71"},
+	"restricted": {Job{}, "bbe8e5f82b", "bbe8e5f82b"},
+	"privileged": {Job{}, "cb0d45e5fb", "cb0d45e5fb"},
 }
 
 func servicesJob() Job {

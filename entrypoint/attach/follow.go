@@ -30,7 +30,7 @@ var errDone = errors.New("done")
 
 // follower sends a run's output and end to one connection, and obeys the lines that come from there.
 type follower struct {
-	conn    *net.UnixConn
+	conn    net.Conn
 	run     *script.Run
 	sent    atomic.Int64  // no byte from here on was sent
 	evict   sync.Once     // guards evicted

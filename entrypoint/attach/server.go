@@ -1,12 +1,13 @@
 //go:build linux
 
-// Package attach is PID 1's side of the socket: it lets only its own container in, receives scripts, and sends a run's
-// output to whichever driver is attached. It owns connections, and nothing that outlives them: runs, their output and
-// their exit codes belong to package script.
+// Package attach is PID 1's side of its socket and of its port: it lets in only its own container by the one and only the
+// job's driver by the other, receives scripts, and sends a run's output to whichever driver is attached. It owns
+// connections, and nothing that outlives them: runs, their output and their exit codes belong to package script.
 package attach
 
 import (
 	"bufio"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,12 +36,22 @@ const (
 type Server struct {
 	Runner *script.Runner
 	Log    *slog.Logger
-	// Poked is called for every connection, also one from another container that is then refused.
+	// Poked is called for every connection to the socket, also one from another container that is then refused.
 	Poked func()
+	// Driver is the key of the driver that the pod was claimed by, nil where there is none.
+	Driver func() (ed25519.PublicKey, error)
 	// Claimed is true where the pod belongs to a job.
 	Claimed func() (bool, error)
 	// Present is called with true when a driver attached, with false when it is gone.
 	Present func(attached bool)
+
+	door door
+}
+
+// duplex is a connection of which either direction can end first.
+type duplex interface {
+	net.Conn
+	CloseWrite() error
 }
 
 // Serve accepts connections until the listener is closed.
@@ -64,11 +75,18 @@ func (s *Server) handle(conn *net.UnixConn) {
 	defer conn.Close()
 	s.Poked()
 	if peer.Check(conn) != nil {
-		return // the other container's way to say: look at the claim
+		// The other container's way to say: look at the claim. Nothing is read of it, and an answer of this size never waits.
+		s.answer(conn, s.openDoor())
+		return
 	}
+	s.obey(conn)
+}
+
+// obey does what a connection asks for that has shown whose it is.
+func (s *Server) obey(conn duplex) {
 	patience := &patience{conn: conn, limit: receiveTime}
 	reader := bufio.NewReaderSize(patience, lineSize)
-	var request peer.Request
+	var request wire.Request
 	if err := readLine(reader, &request); err != nil {
 		return // nobody is told: a poke from this container ends here as well
 	}
@@ -77,12 +95,14 @@ func (s *Server) handle(conn *net.UnixConn) {
 		s.run(conn, reader, patience, request.ID)
 	case wire.CommandCancel:
 		s.answer(conn, s.cancel(request))
+	case wire.RequestStream:
+		s.answer(conn, s.openDoor())
 	default:
 		s.answer(conn, wire.Failure{Message: fmt.Sprintf("PID 1 doesn't know the command %q", request.Command)})
 	}
 }
 
-func (s *Server) cancel(request peer.Request) wire.Failure {
+func (s *Server) cancel(request wire.Request) wire.Failure {
 	if err := checkID(request.ID); err != nil {
 		return wire.Failure{Message: err.Error()}
 	}
@@ -90,12 +110,12 @@ func (s *Server) cancel(request peer.Request) wire.Failure {
 	return wire.Failure{}
 }
 
-func (s *Server) answer(conn net.Conn, answer wire.Failure) {
+func (s *Server) answer(conn net.Conn, answer any) {
 	_ = json.NewEncoder(conn).Encode(answer) // one who has left needs none
 }
 
 // run is one attachment, from its header to its end.
-func (s *Server) run(conn *net.UnixConn, reader *bufio.Reader, patience *patience, id string) {
+func (s *Server) run(conn duplex, reader *bufio.Reader, patience *patience, id string) {
 	header, attachment, failure := s.admit(reader, id)
 	if failure != nil {
 		s.refuse(conn, failure)
@@ -119,7 +139,7 @@ func (s *Server) run(conn *net.UnixConn, reader *bufio.Reader, patience *patienc
 
 // refuse says why, if there is somebody to hear it. What the other side still sends is read, or the answer would be lost
 // with the connection.
-func (s *Server) refuse(conn *net.UnixConn, failure *wire.Failure) {
+func (s *Server) refuse(conn duplex, failure *wire.Failure) {
 	if WriteMessage(conn, wire.FrameError, failure) == nil && conn.CloseWrite() == nil {
 		_ = conn.SetReadDeadline(time.Now().Add(receiveTime))
 		_, _ = io.Copy(io.Discard, conn)

@@ -26,15 +26,18 @@ const (
 	claimedWord = "claimed"
 	expiredWord = "expired"
 	maxJob      = 256
+	keyLength   = 64
 )
 
 // Dir is the folder of the files: wire.RunDir in a pod.
 type Dir string
 
-// Content is what the claim file says; Job is set where State is idle.Claimed.
+// Content is what the claim file says; Job is set where State is idle.Claimed, and Key may be: the public key of the driver
+// that claimed, in hexadecimal digits.
 type Content struct {
 	State idle.Claim
 	Job   string
+	Key   string
 }
 
 // Make creates the folder so that every user can add files and none can take away another's.
@@ -51,16 +54,20 @@ func (d Dir) Make() error {
 }
 
 // Claim creates the claim for a job unless there is one, and returns what the file says then: another job, or that the
-// pod expired, where somebody was faster. The same job may claim again.
-func (d Dir) Claim(job string) (Content, error) {
-	if err := CheckJob(job); err != nil {
+// pod expired, where somebody was faster. The same job may claim again, but the key stays the first one. No key is "".
+func (d Dir) Claim(job, key string) (Content, error) {
+	if err := errors.Join(CheckJob(job), checkKey(key)); err != nil {
 		return Content{}, err
 	}
 	// Before the claim: whoever sees the claim must not find the mark of a driver missing.
 	if err := d.Touch(); err != nil {
 		return Content{}, err
 	}
-	return d.create(claimedWord + " " + job + "\n")
+	line := claimedWord + " " + job
+	if key != "" {
+		line += " " + key
+	}
+	return d.create(line + "\n")
 }
 
 // Expire creates the claim file as expired unless there is one, and returns what the file says then.
@@ -70,6 +77,13 @@ func (d Dir) Expire() (Content, error) { return d.create(expiredWord + "\n") }
 func CheckJob(job string) error {
 	if job == "" || len(job) > maxJob || strings.ContainsFunc(job, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
 		return fmt.Errorf("job id %q: want 1 to %d printable characters without spaces", job, maxJob)
+	}
+	return nil
+}
+
+func checkKey(key string) error {
+	if key != "" && (len(key) != keyLength || strings.Trim(key, "0123456789abcdef") != "") {
+		return fmt.Errorf("key %q: want %d hexadecimal digits", key, keyLength)
 	}
 	return nil
 }
@@ -105,10 +119,13 @@ func (d Dir) Read() (Content, error) {
 	if line == expiredWord {
 		return Content{State: idle.Expired}, nil
 	}
-	if word, job, _ := strings.Cut(line, " "); word == claimedWord && CheckJob(job) == nil {
-		return Content{State: idle.Claimed, Job: job}, nil
+	if word, rest, _ := strings.Cut(line, " "); word == claimedWord {
+		job, key, keyed := strings.Cut(rest, " ")
+		if CheckJob(job) == nil && checkKey(key) == nil && keyed == (key != "") {
+			return Content{State: idle.Claimed, Job: job, Key: key}, nil
+		}
 	}
-	return Content{}, fmt.Errorf("the claim file %s says %.100q, which is neither %q nor %q with a job id; something else wrote it",
+	return Content{}, fmt.Errorf("the claim file %s says %.100q, which is neither %q nor %q with a job id and maybe a key; something else wrote it",
 		d.claim(), line, expiredWord, claimedWord)
 }
 

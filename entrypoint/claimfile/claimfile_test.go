@@ -32,11 +32,11 @@ func TestClaim(t *testing.T) {
 
 	mine := claimfile.Content{State: idle.Claimed, Job: "41"}
 	for range 2 {
-		content, err = dir.Claim("41")
+		content, err = dir.Claim("41", "")
 		require.NoError(t, err)
 		require.Equal(t, mine, content)
 	}
-	for _, faster := range []func() (claimfile.Content, error){func() (claimfile.Content, error) { return dir.Claim("42") }, dir.Expire, dir.Read} {
+	for _, faster := range []func() (claimfile.Content, error){func() (claimfile.Content, error) { return dir.Claim("42", "") }, dir.Expire, dir.Read} {
 		content, err = faster()
 		require.NoError(t, err)
 		require.Equal(t, mine, content)
@@ -46,9 +46,29 @@ func TestClaim(t *testing.T) {
 	require.Equal(t, "claimed 41\n", string(b))
 }
 
+func TestAClaimKeepsItsFirstKey(t *testing.T) {
+	first, second := strings.Repeat("0a", 32), strings.Repeat("0b", 32)
+	dir := folder(t)
+	for _, key := range []string{first, second, ""} {
+		content, err := dir.Claim("41", key)
+		require.NoError(t, err)
+		require.Equal(t, claimfile.Content{State: idle.Claimed, Job: "41", Key: first}, content)
+	}
+	dir = folder(t)
+	for _, key := range []string{"", first} {
+		content, err := dir.Claim("41", key)
+		require.NoError(t, err)
+		require.Equal(t, claimfile.Content{State: idle.Claimed, Job: "41"}, content)
+	}
+	for _, bad := range []string{"x", "0a", strings.ToUpper(first), first + "0", first[:50] + "\nclaimed 42  "} {
+		_, err := folder(t).Claim("41", bad)
+		require.ErrorContains(t, err, "hexadecimal digits", "%q", bad)
+	}
+}
+
 func TestExpire(t *testing.T) {
 	dir := folder(t)
-	for _, act := range []func() (claimfile.Content, error){dir.Expire, dir.Expire, func() (claimfile.Content, error) { return dir.Claim("41") }} {
+	for _, act := range []func() (claimfile.Content, error){dir.Expire, dir.Expire, func() (claimfile.Content, error) { return dir.Claim("41", "") }} {
 		content, err := act()
 		require.NoError(t, err)
 		require.Equal(t, claimfile.Content{State: idle.Expired}, content)
@@ -56,12 +76,12 @@ func TestExpire(t *testing.T) {
 }
 
 func TestAClaimFileOfSomebodyElseIsAnErrorNotAClaim(t *testing.T) {
-	for _, content := range []string{"", "claimed", "claimed ", "claimed a b", "expire", "expired\n\n", "\x00"} {
+	for _, content := range []string{"", "claimed", "claimed ", "claimed a b", "claimed 1 xyz", "claimed a ", "claimed a 0a 0b", "claimed a " + strings.Repeat("0", 65), "expire", "expired\n\n", "\x00"} {
 		dir := folder(t)
 		require.NoError(t, os.WriteFile(filepath.Join(string(dir), "claim"), []byte(content), 0o644))
 		_, err := dir.Read()
 		require.ErrorContains(t, err, "something else wrote it", "%q", content)
-		_, err = dir.Claim("41")
+		_, err = dir.Claim("41", "")
 		require.Error(t, err, "%q", content)
 	}
 }
@@ -89,7 +109,7 @@ func TestOneWinsARace(t *testing.T) {
 				ready.Wait()
 				var err error
 				if i < claimers {
-					seen[i], err = dir.Claim(fmt.Sprint(i))
+					seen[i], err = dir.Claim(fmt.Sprint(i), "")
 				} else {
 					seen[i], err = dir.Expire()
 				}
@@ -139,7 +159,7 @@ func TestTheFolderIsForEverybodyAndSticky(t *testing.T) {
 
 func TestNoFolderIsSaid(t *testing.T) {
 	dir := claimfile.Dir(filepath.Join(t.TempDir(), "missing"))
-	_, err := dir.Claim("1")
+	_, err := dir.Claim("1", "")
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = dir.Expire()
 	require.ErrorIs(t, err, os.ErrNotExist)

@@ -2,13 +2,16 @@
 
 // Package peer is the way between the commands of the entrypoint in a container and its PID 1: a unix socket, a first
 // line that says what is wanted, and the check that both ends are in the same container. The sockets lie in a folder that
-// the containers of a pod share; nobody outside a container may command its PID 1, or pose as it.
+// the containers of a pod share; nobody outside a container may command its PID 1, or pose as it. All that a PID 1 tells
+// the other container is where it listens for the driver.
 package peer
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -18,14 +21,6 @@ import (
 
 	"idlecount.dev/idlecount/entrypoint/wire"
 )
-
-// Request is the first line on a connection, JSON. Command is wire.CommandRun, after which the stream is that of
-// `entrypoint run`, or wire.CommandCancel, answered by one line of JSON: a wire.Failure, empty where all is well.
-type Request struct {
-	Command string        `json:"command"`
-	ID      string        `json:"id"`
-	Grace   time.Duration `json:"grace,omitempty"`
-}
 
 // Listen listens on the socket of a role. What an earlier PID 1 left is replaced.
 func Listen(runDir string, role wire.Role) (*net.UnixListener, error) {
@@ -47,14 +42,21 @@ func Listen(runDir string, role wire.Role) (*net.UnixListener, error) {
 // Dial connects to the PID 1 of this container. It waits until ctx ends for one that doesn't listen yet: a container
 // is Ready some milliseconds before that.
 func Dial(ctx context.Context, runDir string, role wire.Role) (*net.UnixConn, error) {
-	path := wire.Socket(runDir, role)
+	conn, err := dial(ctx, runDir, role)
+	if err != nil {
+		return nil, err
+	}
+	if err := Check(conn); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s is served by somebody else: %w", wire.Socket(runDir, role), err), conn.Close())
+	}
+	return conn, nil
+}
+
+func dial(ctx context.Context, runDir string, role wire.Role) (*net.UnixConn, error) {
 	pause := time.Millisecond
 	for {
-		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: wire.Socket(runDir, role), Net: "unix"})
 		if err == nil {
-			if err := Check(conn); err != nil {
-				return nil, errors.Join(fmt.Errorf("%s is served by somebody else: %w", path, err), conn.Close())
-			}
 			return conn, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ECONNREFUSED) {
@@ -67,6 +69,32 @@ func Dial(ctx context.Context, runDir string, role wire.Role) (*net.UnixConn, er
 			pause = min(2*pause, 100*time.Millisecond)
 		}
 	}
+}
+
+// Stream asks the PID 1 of a role where it listens for the driver that claimed the pod, and makes it look at the claim file
+// first. The answer is empty where it listens nowhere. That of another container comes unasked, and can be believed as long
+// as the pod has run nothing of a job.
+func Stream(ctx context.Context, runDir string, role wire.Role) (wire.Stream, error) {
+	conn, err := dial(ctx, runDir, role)
+	if err != nil {
+		return wire.Stream{}, err
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return wire.Stream{}, err
+		}
+	}
+	if Check(conn) == nil {
+		if err := json.NewEncoder(conn).Encode(wire.Request{Command: wire.RequestStream}); err != nil {
+			return wire.Stream{}, fmt.Errorf("ask PID 1 of %s where it listens: %w", role, err)
+		}
+	}
+	var stream wire.Stream
+	if err := json.NewDecoder(io.LimitReader(conn, 1024)).Decode(&stream); err != nil {
+		return wire.Stream{}, fmt.Errorf("ask PID 1 of %s where it listens: %w", role, err)
+	}
+	return stream, nil
 }
 
 // Poke makes the PID 1s of the pod look at the claim file now. One that can't be reached looks when its timer ends.

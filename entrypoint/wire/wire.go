@@ -6,7 +6,7 @@ import "time"
 
 // Protocol is the version of everything in this package. It is part of a pod's shape: a driver only finds pods whose
 // entrypoint speaks its protocol, whatever release of idlecount made them.
-const Protocol = 1
+const Protocol = 2
 
 // Paths inside a pod. Dir is an emptyDir that the containers with an entrypoint share.
 const (
@@ -46,7 +46,7 @@ const DefaultAbandonTime = 10 * time.Minute
 const (
 	CommandInstall = "install" // copies the binary to Dir/bin; the init container
 	CommandServe   = "serve"   // PID 1
-	CommandClaim   = "claim"   // --job ID
+	CommandClaim   = "claim"   // --job ID [--key KEY], the driver's public key: see Stream
 	CommandRun     = "run"     // --id ID; frames on stdin and stdout
 	CommandCancel  = "cancel"  // --id ID --grace DURATION
 )
@@ -68,7 +68,29 @@ type ClaimResult struct {
 	Result   string `json:"result"` // "claimed", "expired" or "other"
 	Job      string `json:"job,omitempty"`
 	Shell    string `json:"shell,omitempty"` // the shell that scripts will get in this container
+	// Streams are where the PID 1s of the pod listen for whoever has the private part of the key that the pod was claimed
+	// with. One that is missing can be reached by its commands only.
+	Streams map[Role]Stream `json:"streams,omitempty"`
 }
+
+// Stream is a TCP port on the loopback of the pod, to be reached by port-forward. Both ends first prove who they are, as
+// package proof says; then the driver sends a Request, and the rest is as over `entrypoint run`.
+type Stream struct {
+	Port uint16 `json:"port"`
+	Key  string `json:"key"` // PID 1's public key, as proof.Text writes it
+}
+
+// Request is a line of JSON, the first on a connection to a PID 1: by a command of the entrypoint in its container, or by a
+// driver over a Stream. After CommandRun the stream is that of `entrypoint run`; CommandCancel is answered by one line of
+// JSON, a Failure, empty where all is well; RequestStream by a Stream, empty where there is none.
+type Request struct {
+	Command string        `json:"command"`
+	ID      string        `json:"id,omitempty"`
+	Grace   time.Duration `json:"grace,omitempty"`
+}
+
+// RequestStream asks a PID 1 where it listens. It is no command of the binary.
+const RequestStream = "stream"
 
 // RunHeader is the first line that `entrypoint run` reads, JSON, ended by a newline. ScriptBytes bytes of script follow,
 // then lines of Control. The script is started only when all of it has come and its SHA-256 is right; with an ID that is

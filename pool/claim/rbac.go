@@ -18,7 +18,8 @@ func Rules() []Rule {
 		{"", "pods", []string{"get"}, "prepare and run look at the pod again after an API error"},
 		{"", "pods", []string{"watch"}, "prepare waits for a pod to be ready, run notices at once that a pod ends"},
 		{"", "pods", []string{"delete"}, "cleanup ends the job's pod, prepare drops one that expired or didn't start"},
-		{"", "pods/exec", []string{"create", "get"}, "prepare shakes hands with the pod, run starts scripts in it (a WebSocket upgrade is a GET)"},
+		{"", "pods/exec", []string{"create", "get"}, "prepare shakes hands with the pod, run reaches it where it can't by port-forward (a WebSocket upgrade is a GET)"},
+		{"", "pods/portforward", []string{"create", "get"}, "run reaches the pod without starting a process in it, which is faster; without this right each script is an exec"},
 		{"", "secrets", []string{"create"}, "prepare hands the job's variables to the services of a new pod"},
 	}
 }
