@@ -12,6 +12,7 @@ import (
 type figures struct {
 	warm, cold, exec []time.Duration
 	writes           []string // what a warm job's prepare wrote to the API: method and path
+	execs, forwards  int      // streams that a whole warm job opened
 }
 
 func (f figures) print(w io.Writer) {
@@ -27,6 +28,7 @@ func (f figures) print(w io.Writer) {
 	fmt.Fprintf(w, "cold / warm         %.1f\n", cold.Seconds()/warm.Seconds())
 	fmt.Fprintf(w, "warm / bare exec    %.1f\n", warm.Seconds()/exec.Seconds())
 	fmt.Fprintf(w, "API writes a claim  %d (%s)\n", len(f.writes), strings.Join(f.writes, ", "))
+	fmt.Fprintf(w, "streams a job       %d exec, %d port-forward\n", f.execs, f.forwards)
 }
 
 func ms(d time.Duration) float64 { return d.Seconds() * 1000 }

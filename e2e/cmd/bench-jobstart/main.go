@@ -1,6 +1,6 @@
 // Command bench-jobstart measures how long a job waits for its script: from the start of the driver's `config` call to the
 // first byte of the build script's output, warm and cold alternating in one run, beside the floor of a stage: a bare exec
-// of `true` in the same pod. It also counts the writes to the API that a warm claim makes.
+// of `true` in the same pod. It also counts the writes to the API that a warm claim makes, and the streams of a warm job.
 package main
 
 import (
@@ -43,7 +43,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if figures.writes, err = b.countWrites(ctx); err != nil {
+	if figures.writes, figures.execs, figures.forwards, err = b.countRequests(ctx); err != nil {
 		return err
 	}
 	figures.print(os.Stdout)

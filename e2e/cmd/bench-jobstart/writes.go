@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -21,12 +22,12 @@ import (
 	"idlecount.dev/idlecount/e2e/runner"
 )
 
-// countWrites runs one more warm job through a proxy that notes what changes something, and returns what `prepare` wrote.
-// The jobs that are timed don't go through it.
-func (b *bench) countWrites(ctx context.Context) ([]string, error) {
+// countRequests runs one more warm job through a proxy that notes requests, and returns what `prepare` wrote, and how many
+// streams the whole job opened. The jobs that are timed don't go through it.
+func (b *bench) countRequests(ctx context.Context) (writes []string, execs, forwards int, err error) {
 	proxy, err := newRecorder(b.config)
 	if err != nil {
-		return nil, err
+		return nil, 0, 0, err
 	}
 	defer proxy.close()
 	kubeconfig := filepath.Join(b.folder, "proxy.kubeconfig")
@@ -35,9 +36,8 @@ func (b *bench) countWrites(ctx context.Context) ([]string, error) {
 	config.Contexts["proxy"] = &clientcmdapi.Context{Cluster: "proxy"}
 	config.CurrentContext = "proxy"
 	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
-		return nil, err
+		return nil, 0, 0, err
 	}
-	var writes []string
 	work := b.runner
 	work.Environ = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	work.Observe = func(stage string, _ int) {
@@ -48,13 +48,16 @@ func (b *bench) countWrites(ctx context.Context) ([]string, error) {
 	b.job++
 	result := work.Run(ctx, runner.Job{ID: b.job, Image: b.images[images.JobBash], Script: []string{"true"}}, nil)
 	if result.Status != runner.Success {
-		return nil, fmt.Errorf("the job through the proxy failed: %w\n%s", result.Err, result.Log)
+		return nil, 0, 0, fmt.Errorf("the job through the proxy failed: %w\n%s", result.Err, result.Log)
 	}
-	return writes, nil
+	return writes, int(proxy.execs.Load()), int(proxy.forwards.Load()), nil
 }
 
-// recorder is a proxy to the API server that notes requests which change something. An exec is none: it creates no object.
+// recorder is a proxy to the API server that notes requests which change something, and counts streams, which are none of
+// those: they create no object.
 type recorder struct {
+	execs, forwards atomic.Int64
+
 	server   *http.Server
 	listener net.Listener
 	mu       sync.Mutex
@@ -83,7 +86,12 @@ func newRecorder(config *rest.Config) (*recorder, error) {
 		Transport: transport,
 	}
 	r.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		if request.Method != http.MethodGet && !strings.HasSuffix(request.URL.Path, "/exec") {
+		switch {
+		case strings.HasSuffix(request.URL.Path, "/exec"):
+			r.execs.Add(1)
+		case strings.HasSuffix(request.URL.Path, "/portforward"):
+			r.forwards.Add(1)
+		case request.Method != http.MethodGet:
 			r.mu.Lock()
 			r.noted = append(r.noted, request.Method+" "+request.URL.Path)
 			r.mu.Unlock()
