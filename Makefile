@@ -48,6 +48,16 @@ bench-jobstart: build ## time from the driver's first call to the build script's
 	$(UP)
 	$(GO) run ./e2e/cmd/bench-jobstart
 
+.PHONY: bench-pool
+bench-pool: build ## the manager with 5,000 idle pods on KWOK nodes: creates, refill, memory, CPU, API requests; some minutes
+	$(UP)
+	$(GO) run ./e2e/cmd/bench-pool
+
+.PHONY: chaos
+chaos: ## 5,000 idle pods, managers killed ten times, lagging watches, 50 jobs at a time; the short form is in `make test`
+	$(UP)
+	IDLECOUNT_TEST_CLUSTER=required $(GO) test -count=1 -timeout 60m -v -run '^TestChaos$$' ./e2e/chaos -long $(if $(SEED),-seed $(SEED))
+
 .PHONY: verify
 verify: ## what CI checks besides the tests: tidy, format, vet, lint
 	$(GO) mod tidy -diff
@@ -70,6 +80,10 @@ build: ## the three binaries into bin/
 	$(STATIC) -o bin/idlecount .
 	$(STATIC) -o bin/idlecount-executor ./executor-plugin
 	$(STATIC) -o bin/entrypoint ./entrypoint
+
+.PHONY: images
+images: ## the manager's and the entrypoint's image, pushed to REGISTRY=registry.example.com/ci; their names are printed
+	@$(GO) run ./e2e/cmd/images "$(REGISTRY)"
 
 .PHONY: golden
 golden: ## write the golden files anew from what the code makes now; look at the diff
