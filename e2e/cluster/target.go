@@ -86,7 +86,7 @@ func (c *Cluster) Description() string { return "the local cluster in " + c.layo
 
 // Publish implements Target: the images are pushed to the cluster's own registry.
 func (c *Cluster) Publish(ctx context.Context, images map[string]v1.Image) (map[string]string, error) {
-	return push(ctx, c.Registry(), images)
+	return PushTo(c.Registry()).Publish(ctx, images)
 }
 
 // existing is a cluster that somebody else made.
@@ -123,12 +123,15 @@ func (e existing) Description() string {
 }
 
 func (e existing) Publish(ctx context.Context, images map[string]v1.Image) (map[string]string, error) {
-	return push(ctx, e.registry, images)
+	return PushTo(e.registry).Publish(ctx, images)
 }
 
-// push writes the images to a registry, with the credentials of Docker's configuration if it wants any.
-func push(ctx context.Context, registry string, images map[string]v1.Image) (map[string]string, error) {
-	tagged, references, err := tagImages(registry, images)
+// PushTo is where images are pushed to: host[:port][/path].
+type PushTo string
+
+// Publish does what Target says, with the credentials of Docker's configuration if the registry wants any.
+func (r PushTo) Publish(ctx context.Context, images map[string]v1.Image) (map[string]string, error) {
+	tagged, references, err := tagImages(string(r), images)
 	if err != nil {
 		return nil, err
 	}
