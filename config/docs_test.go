@@ -119,7 +119,7 @@ func onlyKnownKeys(t *testing.T, path string) {
 	_, err := toml.DecodeFile(path, &file)
 	require.NoError(t, err)
 	known := map[string][]string{
-		"runners":    append(tags(reflect.TypeFor[Runner]()), "custom"),
+		"runners":    append(tags(reflect.TypeFor[Runner]()), "custom", "docker", "machine"),
 		"kubernetes": append(gitlabKeys(), ownKeys()...),
 		"custom": strings.Fields("config_exec config_args config_exec_timeout prepare_exec prepare_args prepare_exec_timeout " +
 			"run_exec run_args cleanup_exec cleanup_args cleanup_exec_timeout graceful_kill_timeout force_kill_timeout"),

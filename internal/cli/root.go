@@ -64,6 +64,7 @@ It reads the config.toml that GitLab Runner has already. Exit codes: 0 done, 1 e
 		newDrain(streams),
 		newDoctor(streams),
 		newValidate(streams),
+		newConvert(streams),
 		newManifests(streams),
 		newVersion(streams),
 	)
