@@ -176,11 +176,18 @@ func (o *statusOptions) managers(ctx context.Context, client kubernetes.Interfac
 	return managers, nil
 }
 
-// warn says on stderr what is wrong with the managers.
+// warn says on stderr what is wrong with the managers, and with what they were given.
 func (o *statusOptions) warn(list statusList) {
 	for _, m := range list.Managers {
 		if w := m.Warning(o.now()); w != "" {
 			say(o.ErrOut, "warning: "+w)
+		}
+	}
+	var said []string
+	for _, p := range list.Pools {
+		if p.ConfigError != "" && !slices.Contains(said, p.ConfigError) { // the same for all pools of a manager
+			said = append(said, p.ConfigError)
+			say(o.ErrOut, "warning: the manager can't use its configuration as it is now and goes on with the one before: "+oneLine(p.ConfigError))
 		}
 	}
 }

@@ -127,6 +127,17 @@ func TestAWatchPrintsOnlyWhatIsNews(t *testing.T) {
 	require.Equal(t, "warning: no manager holds the lease i/l (a renewed it 0s ago): idle pods are not refilled\n", errOut.String(), "once")
 }
 
+func TestAConfigurationThatTheManagerCannotUseIsToldOnce(t *testing.T) {
+	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+	o := &statusOptions{IOStreams: streams, now: func() time.Time { return noon }}
+	o.warn(statusList{Pools: []status.Pool{
+		{Name: "a", ConfigError: "config.toml:3:1: expected\na value"}, {Name: "b", ConfigError: "config.toml:3:1: expected\na value"}, {Name: "c"},
+	}})
+	require.Empty(t, out.String())
+	require.Equal(t, "warning: the manager can't use its configuration as it is now and goes on with the one before: config.toml:3:1: expected a value\n",
+		errOut.String())
+}
+
 // golden is that of the tests outside the package; -update is theirs, too.
 func golden(t *testing.T, name, got string) {
 	t.Helper()

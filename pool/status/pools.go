@@ -36,6 +36,8 @@ type Pool struct {
 	Paused        bool       `json:"paused"`                   // by `idlecount pause`: nothing is made, and no surplus removed
 	Drained       bool       `json:"drained"`                  // by `idlecount drain`: nothing is wanted, and the unclaimed pods go
 	Unreadable    string     `json:"unreadable,omitempty"`     // why the anchor's status can't be read
+	ReplacedBy    string     `json:"replaced_by,omitempty"`    // the pool that a change of the configuration has put in its place
+	ConfigError   string     `json:"config_error,omitempty"`   // why its manager can't use the configuration as it is now
 	Pods          []Pod      `json:"pods,omitempty"`           // by phase and name; nil unless asked for
 }
 
@@ -77,7 +79,7 @@ func Pools(anchors []corev1.ConfigMap, pods []corev1.Pod, withPods bool) []Pool 
 		if !p.Managed && p.Idle+p.Warming+p.Claimed+p.Failed == 0 {
 			continue
 		}
-		if !p.Drained { // nothing is wanted then, whatever the manager has written last
+		if !p.Drained && p.ReplacedBy == "" { // nothing is wanted then, whatever the manager has written last
 			p.Short = max(0, p.Want-p.Idle)
 		}
 		slices.SortFunc(p.Pods, byPhase)
@@ -114,6 +116,7 @@ func ofAnchor(anchor *corev1.ConfigMap) *Pool {
 	p.Runner, p.Image, p.Shape = cmp.Or(s.Runner, p.Runner), cmp.Or(s.Image, p.Image), cmp.Or(s.Shape, p.Shape)
 	p.Policy, p.Want, p.IdleTime = s.Policy, s.Want, s.IdleTime
 	p.NextChange, p.Shortfall, p.Lease = s.NextChange, s.Shortfall, s.Lease
+	p.ReplacedBy, p.ConfigError = s.ReplacedBy, s.ConfigError
 	return p
 }
 

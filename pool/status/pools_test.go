@@ -196,12 +196,18 @@ func TestReason(t *testing.T) {
 		},
 		"a drained pool whose pods still go": {
 			pool: status.Pool{Managed: true, Drained: true, Idle: 2, Warming: 1}, manager: &status.Manager{State: status.Held},
-			want: "drained: 3 pods still have to go; `idlecount resume` fills the pool again",
+			want: "drained: idle pods go (3 left); `idlecount resume` fills the pool again",
 		},
 		"a drained pool that nobody drains": {
 			pool: status.Pool{Managed: true, Drained: true, Idle: 2}, manager: &status.Manager{State: status.Absent},
-			want: "drained, but no manager runs to remove 2 idle pods; `idlecount resume` fills the pool again",
+			want: "drained, but no manager runs to remove its idle pods (2 left); `idlecount resume` fills the pool again",
 		},
+		"a replaced pool that still has idle pods": {
+			pool: status.Pool{Managed: true, ReplacedBy: "q", Idle: 2, Warming: 1, Claimed: 1},
+			want: "replaced by q: pods without a job go as that one's become Ready (3 left)",
+		},
+		"a replaced pool that only has jobs": {pool: status.Pool{Managed: true, ReplacedBy: "q", Claimed: 1}, want: "replaced by q once its jobs are over (1 left)"},
+		"a replaced pool that has nothing":   {pool: status.Pool{Managed: true, ReplacedBy: "q"}, want: "replaced by q"},
 		"a since in the future, from another clock": {
 			pool: status.Pool{Managed: true, Short: 1, Shortfall: &status.Shortfall{Reason: status.Quota, Message: "no", Since: noon.Add(time.Minute)}},
 			want: "1 short: Quota for 0s: no",
@@ -222,6 +228,12 @@ func TestAnchorsThatCannotBeRead(t *testing.T) {
 	require.Equal(t, "alpine:3.22", rows[0].Image, "the anchor's annotation names the image")
 	require.Equal(t, "read the status in ConfigMap ci/broken: unexpected end of JSON input", rows[0].Reason(nil, noon))
 	require.Equal(t, "no manager has written its status yet", rows[1].Reason(nil, noon))
+}
+
+func TestAReplacedPoolLacksNothing(t *testing.T) {
+	rows := status.Pools([]corev1.ConfigMap{anchor("ci", "p", &status.Status{Want: 2, ReplacedBy: "q", ConfigError: "line 3: no"})}, nil, false)
+	require.Len(t, rows, 1)
+	require.Equal(t, "q 0 line 3: no", rows[0].ReplacedBy+" "+string(rune('0'+rows[0].Short))+" "+rows[0].ConfigError)
 }
 
 func TestWhatPeopleHaveToldThePool(t *testing.T) {

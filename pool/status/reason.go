@@ -81,6 +81,8 @@ func (p Pool) Reason(manager *Manager, now time.Time) string {
 		return oneLine(p.Unreadable)
 	case p.Drained:
 		return p.drained(manager)
+	case p.ReplacedBy != "":
+		return p.replaced()
 	case p.Paused && p.Short > 0:
 		return fmt.Sprintf("%d short: paused; `idlecount resume` fills the pool again", p.Short)
 	case p.Paused:
@@ -109,9 +111,22 @@ func (p Pool) drained(manager *Manager) string {
 	case left == 0:
 		return "drained; " + ends
 	case manager != nil && manager.State != Held && manager.State != Unknown:
-		return fmt.Sprintf("drained, but no manager runs to remove %d idle pods; %s", left, ends)
+		return fmt.Sprintf("drained, but no manager runs to remove its idle pods (%d left); %s", left, ends)
 	default:
-		return fmt.Sprintf("drained: %d pods still have to go; %s", left, ends)
+		return fmt.Sprintf("drained: idle pods go (%d left); %s", left, ends)
+	}
+}
+
+// replaced says what is left of a pool that another one follows.
+func (p Pool) replaced() string {
+	by := "replaced by " + p.ReplacedBy
+	switch left := p.Idle + p.Warming + p.Failed; {
+	case left > 0:
+		return fmt.Sprintf("%s: pods without a job go as that one's become Ready (%d left)", by, left)
+	case p.Claimed > 0:
+		return fmt.Sprintf("%s once its jobs are over (%d left)", by, p.Claimed)
+	default:
+		return by
 	}
 }
 
