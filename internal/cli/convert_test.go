@@ -17,8 +17,8 @@ func TestConvert(t *testing.T) {
 		code, stdout, stderr := idlecount(t.Context(), "convert", "--config", example)
 		require.Equal(t, cli.ExitOK, code, stderr)
 		golden(t, "convert.toml", stdout)
-		lines := strings.Split(strings.TrimSpace(stderr), "\n")
-		for _, line := range lines {
+		lines := strings.SplitSeq(strings.TrimSpace(stderr), "\n")
+		for line := range lines {
 			require.True(t, strings.HasPrefix(line, "warning: "+example+": runners[0].machine"), line)
 		}
 		require.Contains(t, stderr, "machine.MaxBuilds: has no equivalent")
