@@ -13,6 +13,7 @@ import (
 
 	"idlecount.dev/idlecount/entrypoint/proof"
 	"idlecount.dev/idlecount/entrypoint/wire"
+	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/executor-plugin/job"
 	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/pool/claim"
@@ -171,7 +172,7 @@ func (w want) drop(ctx context.Context, pod *corev1.Pod) error {
 // whyNone says why there is no warm pod for the job; nobody should have to guess why a job waited.
 func (w want) whyNone(ctx context.Context, none *claim.NoneIdleError, miss string) string {
 	images := w.runner.IdleImages()
-	if !slices.Contains(images, w.shape.Image) {
+	if !slices.ContainsFunc(images, func(image string) bool { return config.SameImage(image, w.shape.Image) }) {
 		if len(images) == 0 {
 			return "the runner has no idle_images"
 		}
