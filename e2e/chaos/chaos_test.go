@@ -100,9 +100,9 @@ func TestChaos(t *testing.T) {
 	}
 	stats := s.checker.Stats()
 	t.Logf("%s: nothing is left. %d events, %d pods created, %d claims (%d conflicts, %d found none), %d leaders of %d managers killed, "+
-		"%d pods expired and %d were deleted near their end, at most %d pods were over a target to replace such",
+		"%d pods expired, %d were deleted near their end, %d given back at a limit, at most %d pods were over a target to replace such",
 		time.Since(begin).Round(time.Second), stats.Events, stats.Created, s.jobs.Claimed.Load(), s.jobs.Conflicts.Load(), s.jobs.None.Load(),
-		s.leadersKilled, f.kills, stats.Expired, stats.Rotated, stats.MostOver)
+		s.leadersKilled, f.kills, stats.Expired, stats.Rotated, stats.GivenBack, stats.MostOver)
 	require.Empty(t, s.checker.Close(time.Now()))
 }
 

@@ -57,29 +57,30 @@ type Want struct {
 // another, those of one pod in their order, as a watch has them; so each state it sees is one that the API server had. It
 // may be used by several goroutines.
 type Checker struct {
-	mu         sync.Mutex
-	wants      map[PoolID]Want
-	emptying   bool // nothing is wanted any more
-	pods       map[PoolID]map[types.UID]*corev1.Pod
-	leaving    map[types.UID]bool   // whose drivers have said that they delete them
-	given      map[types.UID]string // the job that a claim has given a pod to; for ever
-	holder     map[string]types.UID // the pod of a job, while it has one
-	stats      Stats
-	violations []Violation
-	changed    chan struct{} // closed and replaced with each event
+	mu           sync.Mutex
+	wants        map[PoolID]Want
+	emptying     bool // nothing is wanted any more
+	pods         map[PoolID]map[types.UID]*corev1.Pod
+	leaving      map[types.UID]bool   // whose drivers have said that they delete them
+	given        map[types.UID]string // the job that a claim has given a pod to; for ever
+	holder       map[string]types.UID // the pod of a job, while it has one
+	limitReached map[string]time.Time // by runner, the last time
+	stats        Stats
+	violations   []Violation
+	changed      chan struct{} // closed and replaced with each event
 }
 
 // Stats are what has happened.
 type Stats struct {
-	Events, Created, Claimed, Expired, Rotated int
-	MostOver                                   int // pods beyond a pool's target at a time, that replace expiring ones
+	Events, Created, Claimed, Expired, Rotated, GivenBack int
+	MostOver                                              int // pods beyond a pool's target at a time, that replace expiring ones
 }
 
 // NewChecker begins with no pods.
 func NewChecker(wants map[PoolID]Want) *Checker {
 	return &Checker{
 		wants: wants, pods: map[PoolID]map[types.UID]*corev1.Pod{}, leaving: map[types.UID]bool{}, given: map[types.UID]string{},
-		holder: map[string]types.UID{}, changed: make(chan struct{}),
+		holder: map[string]types.UID{}, limitReached: map[string]time.Time{}, changed: make(chan struct{}),
 	}
 }
 
@@ -172,10 +173,22 @@ func (c *Checker) checkEnd(before, pod *corev1.Pod, gone bool, at time.Time) {
 		c.stats.Expired++
 	case mayExpire(pod, at):
 		c.stats.Rotated++
+	case c.sharesOut(poolOf(pod), at):
+		c.stats.GivenBack++
 	case !c.emptying:
 		c.violate(Churned, pod, at, "it was idle or on its way, and wanted")
 	}
 }
+
+// sharesOut says whether a pool may give pods back to other pools of its runner: the limit was reached a moment ago, so that
+// they have to share what its jobs leave.
+func (c *Checker) sharesOut(id PoolID, at time.Time) bool {
+	reached, ever := c.limitReached[c.wants[id].Runner]
+	return ever && at.Before(reached.Add(shareWithin))
+}
+
+// shareWithin bounds how long after the limit was reached a manager may act on it: its watch lags, another one takes over.
+const shareWithin = 30 * time.Second
 
 // checkCounts holds the counts of the pod's pool and runner.
 func (c *Checker) checkCounts(pod *corev1.Pod, at time.Time) {
@@ -199,7 +212,14 @@ func (c *Checker) checkCounts(pod *corev1.Pod, at time.Time) {
 	if unclaimed-expiring > want.Target {
 		c.violate(OverTarget, pod, at, fmt.Sprintf("%d unclaimed pods, %d of them about to expire, where %d are wanted", unclaimed, expiring, want.Target))
 	}
-	if n := c.ofRunner(want.Runner); want.Limit > 0 && n > want.Limit {
+	if want.Limit <= 0 {
+		return
+	}
+	n := c.ofRunner(want.Runner)
+	if n >= want.Limit {
+		c.limitReached[want.Runner] = at
+	}
+	if n > want.Limit {
 		c.violate(OverLimit, pod, at, fmt.Sprintf("the runner has %d pods and a limit of %d", n, want.Limit))
 	}
 }

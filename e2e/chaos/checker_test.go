@@ -83,6 +83,12 @@ func TestTheCheckerFindsWhatMustNotBe(t *testing.T) {
 			added(pod("1")), added(pod("2", justReady)), emptying, modified(pod("1", ending)), deleted(pod("1", ending)), deleted(pod("2", justReady)),
 		}},
 		"a job's driver claims again": {steps: []step{added(pod("1")), modified(pod("1", claimedBy("7"))), given(pod("1"), "7"), given(pod("1"), "7")}},
+		"a pool at its runner's limit gives a pod back": {steps: []step{
+			added(pod("1", of("b"))), added(pod("2", of("b"))), added(pod("3", of("c"))), modified(pod("1", of("b"), ending)),
+		}},
+		"a pool below its runner's limit gives a pod back": {
+			steps: []step{added(pod("1", of("b"))), modified(pod("1", of("b"), ending))}, found: []Kind{Churned},
+		},
 		"one pod too many is created": {
 			steps: []step{added(pod("1")), added(pod("2")), added(pod("3"))}, found: []Kind{OverTarget},
 		},

@@ -21,8 +21,8 @@ type Runner struct {
 	Limit     int           // 0 = none
 }
 
-// Pools is how many idle pods all pools of the runner want.
-func (r Runner) Pools() int { return r.Images * r.Count }
+// Pods is how many idle pods all pools of the runner want.
+func (r Runner) Pods() int { return r.Images * r.Count }
 
 // Image names one of the runner's images, from 0.
 func (r Runner) Image(i int) string { return fmt.Sprintf("job:%d", i+1) }
