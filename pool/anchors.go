@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,12 +15,28 @@ import (
 	"idlecount.dev/idlecount/pool/status"
 )
 
+// inherited are the annotations that the anchor of a pool takes over from those of the pools that it replaces: what
+// somebody has paused or drained stays so when its shape changes.
+func inherited(formers []*corev1.ConfigMap) map[string]string {
+	taken := map[string]string{}
+	for _, former := range formers {
+		if paused(former) {
+			taken[factory.AnnotationPaused] = former.Annotations[factory.AnnotationPaused]
+		}
+		if drained(former) {
+			taken[factory.AnnotationDrained] = former.Annotations[factory.AnnotationDrained]
+		}
+	}
+	return taken
+}
+
 // createAnchor makes the anchor of a pool. It names the managers' lease from the beginning: by that a later leader knows
 // the anchor as its own, also where the pool has left the configuration.
-func (w *writer) createAnchor(ctx context.Context, p *pool, s status.Status) (*corev1.ConfigMap, error) {
+func (w *writer) createAnchor(ctx context.Context, p *pool, s status.Status, annotations map[string]string) (*corev1.ConfigMap, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	anchor := factory.Anchor(p.runner, p.shape)
+	maps.Copy(anchor.Annotations, annotations)
 	anchor.Data = map[string]string{factory.AnchorStatusKey: s.Encode()}
 	made, err := w.client.CoreV1().ConfigMaps(p.key.namespace).Create(ctx, anchor, metav1.CreateOptions{})
 	w.metrics.wrote("create anchor", result(err))

@@ -54,7 +54,11 @@ func (w *writer) deletePods(ctx context.Context, p *pass, s snapshot, deletions 
 			continue // its create isn't answered yet; the watch will show it
 		}
 		group.Go(func() error {
+			before := p.cache.pod(p.key.namespace, d.Name)
 			deleted, err := w.deletePod(ctx, p.key, d.Name, uid, version)
+			if deleted && d.Reason == plan.DeleteDeadline && before != nil {
+				w.announceDeadline(before)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			if deleted {
@@ -72,6 +76,16 @@ func (w *writer) deletePods(ctx context.Context, p *pass, s snapshot, deletions 
 		w.log.Info("pods deleted", "pool", p.key.name, "image", p.image, "reason", reason, "count", n)
 	}
 	return errs.ErrorOrNil()
+}
+
+// announceDeadline says on a pod why it was ended though it had a job; the event outlives the pod.
+func (w *writer) announceDeadline(pod *corev1.Pod) {
+	deadline := deadlineOf(pod).UTC().Format(time.RFC3339)
+	job := pod.Labels[factory.LabelJob]
+	w.events.Eventf(pod, corev1.EventTypeWarning, eventDeadline,
+		"job %s should have ended by %s; neither its driver nor the kubelet of node %s has ended its pod, so idlecount has", job, deadline, pod.Spec.NodeName)
+	w.log.Warn("a claimed pod was ended: its job's deadline has long passed", "pod", pod.Name, "namespace", pod.Namespace, "job", job,
+		"deadline", deadline, "node", pod.Spec.NodeName)
 }
 
 // deletePod deletes a pod of a version, and says whether it did.

@@ -41,6 +41,31 @@ func (n *namespaceCache) anchor(k key) *corev1.ConfigMap {
 	return anchor
 }
 
+// pod is a pod by name, nil where the watch doesn't show it.
+func (n *namespaceCache) pod(namespace, name string) *corev1.Pod {
+	obj, exists, err := n.pods.GetStore().GetByKey(namespace + "/" + name)
+	if err != nil || !exists {
+		return nil
+	}
+	pod, _ := obj.(*corev1.Pod)
+	return pod
+}
+
+// anchorsOf are the anchors of a runner's pools.
+func (n *namespaceCache) anchorsOf(runner string) []*corev1.ConfigMap {
+	objs, err := n.anchors.GetIndexer().ByIndex(byRunner, runner)
+	if err != nil {
+		return nil // only where there is no such index
+	}
+	anchors := make([]*corev1.ConfigMap, 0, len(objs))
+	for _, obj := range objs {
+		if anchor, ok := obj.(*corev1.ConfigMap); ok && anchor.Labels[factory.LabelPool] == anchor.Name {
+			anchors = append(anchors, anchor)
+		}
+	}
+	return anchors
+}
+
 // podsBy are the pods whose label has a value; index is byPool or byRunner.
 func (n *namespaceCache) podsBy(index, value string) []*corev1.Pod {
 	objs, err := n.pods.GetIndexer().ByIndex(index, value)
@@ -98,7 +123,9 @@ func (c *caches) ensure(namespace string) error {
 		pods: coreinformers.NewFilteredPodInformer(c.client, namespace, 0, cache.Indexers{
 			byPool: labelIndex(factory.LabelPool), byRunner: labelIndex(factory.LabelRunner),
 		}, ours),
-		anchors: coreinformers.NewFilteredConfigMapInformer(c.client, namespace, 0, cache.Indexers{}, ours),
+		anchors: coreinformers.NewFilteredConfigMapInformer(c.client, namespace, 0, cache.Indexers{
+			byRunner: labelIndex(factory.LabelRunner),
+		}, ours),
 	}
 	for resource, informer := range map[string]cache.SharedIndexInformer{"pods": n.pods, "configmaps": n.anchors} {
 		err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
@@ -159,7 +186,7 @@ func slim(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
-	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
+	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, ActiveDeadlineSeconds: pod.Spec.ActiveDeadlineSeconds}
 	s := &pod.Status
 	s.HostIPs, s.PodIPs, s.ResourceClaimStatuses = nil, nil, nil
 	for _, containers := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {

@@ -43,9 +43,26 @@ func podOf(pod *corev1.Pod) plan.Pod {
 		p.Ended, p.Trouble = endedAt(pod), endOf(pod)
 	case plan.Expired, plan.Finished:
 		p.Ended = endedAt(pod)
-	case plan.Idle, plan.Claimed, plan.Ending:
+	case plan.Claimed:
+		p.Deadline = deadlineOf(pod)
+	case plan.Idle, plan.Ending:
 	}
 	return p
+}
+
+// deadlineOf is when the kubelet ends a job's pod; zero where the job has no timeout. It counts from the pod's start. A pod
+// that no kubelet has begun with would never be ended, so it counts from the claim.
+func deadlineOf(pod *corev1.Pod) time.Time {
+	if pod.Spec.ActiveDeadlineSeconds == nil {
+		return time.Time{}
+	}
+	began := pod.CreationTimestamp.Time
+	if pod.Status.StartTime != nil {
+		began = pod.Status.StartTime.Time
+	} else if at, err := time.Parse(time.RFC3339, pod.Annotations[factory.AnnotationClaimedAt]); err == nil {
+		began = at
+	}
+	return began.Add(time.Duration(*pod.Spec.ActiveDeadlineSeconds) * time.Second)
 }
 
 // left says whether a pod is about to end by its own will: a container of ours has ended well, the other one follows, or

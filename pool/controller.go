@@ -10,13 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
-
-	"idlecount.dev/idlecount/pool/plan"
 )
 
 // controller is one leader's term: it begins with nothing in memory and is thrown away when the term ends.
@@ -35,24 +32,7 @@ type controller struct {
 	namespaces map[string]*namespaceTerm
 }
 
-// memory is what the worker remembers of a pool in a term. It is only there to be patient, or brief.
-type memory struct {
-	history  plan.History
-	refused  refusals
-	template string // that the two were learnt with
-
-	anchor      *corev1.ConfigMap // as this manager made it, until the watch shows it
-	anchorUntil time.Time         // when to give up on the watch
-	written     string            // the status on its way to the watch; "" = none
-	messageAt   time.Time         // when the shortfall's message last changed
-	owned       bool              // the watch has shown the anchor as ours in this term
-	takenUntil  time.Time         // when to begin with a pool that was another manager's
-	complaint   string            // the last error that was logged
-}
-
 const (
-	// anchorFor bounds how long the watch is waited for to show an anchor.
-	anchorFor = time.Minute
 	// lookAnyway bounds the time between two passes over a pool: timers stand still while a machine sleeps.
 	lookAnyway = 5 * time.Minute
 	// takeOverPause is the time that a manager which loses a pool to another one has to notice.
@@ -202,15 +182,6 @@ func (c *controller) complain(k key, text string) {
 	m.complaint = text
 }
 
-func (c *controller) memoryOf(k key) *memory {
-	m := c.memory[k]
-	if m == nil {
-		m = &memory{}
-		c.memory[k] = m
-	}
-	return m
-}
-
 // enter begins with a namespace, unless that was done: what its caches see is sent to the queue from now on.
 func (c *controller) enter(ctx context.Context, namespace string, n *namespaceCache) error {
 	if c.namespaces[namespace] != nil {
@@ -258,11 +229,6 @@ func (c *controller) unwatchAll() {
 func (c *controller) leave(namespace string) {
 	c.unwatch(namespace)
 	c.caches.drop(namespace)
-}
-
-// keepAnchor remembers an anchor that this manager has made until the watch shows it.
-func (c *controller) keepAnchor(m *memory, anchor *corev1.ConfigMap) {
-	m.anchor, m.anchorUntil = anchor, c.clock.Now().Add(anchorFor)
 }
 
 // logger is the log with what every line about a pool says.

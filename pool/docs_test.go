@@ -52,7 +52,7 @@ func TestTheDocumentNamesAll(t *testing.T) {
 	} {
 		require.Contains(t, doc, "`"+string(reason)+"`")
 	}
-	for _, event := range []string{eventShortfall, eventRecovered, eventPolicyChanged, eventPodFailed, eventRemoved, eventConfigBroken, eventConfigMended} {
+	for _, event := range []string{eventShortfall, eventRecovered, eventPolicyChanged, eventPodFailed, eventRemoved, eventReplaced, eventDeadline, eventConfigBroken, eventConfigMended} {
 		require.Contains(t, doc, "`"+event+"`")
 	}
 	deletes := []string{}

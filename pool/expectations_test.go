@@ -105,16 +105,16 @@ func TestGatherSeesWritesThatTheWatchHasNotShown(t *testing.T) {
 		seen("x", "other", factory.StateIdle), seen("y", "other", factory.StateClaimed),
 		seen("z", "other", factory.StateIdle, func(p *corev1.Pod) { p.DeletionTimestamp = new(at(1)) }),
 	)
-	s := gather(n, e, k, "runner", p)
-	require.Len(t, s.have.Pods, 5, "a pod that is expected and shown counts once")
+	s := gather(n, e, k, "runner", p, true)
+	require.Len(t, s.pods, 5, "a pod that is expected and shown counts once")
 	states := map[string]plan.State{}
-	for _, pod := range s.have.Pods {
+	for _, pod := range s.pods {
 		states[pod.Name] = pod.State
 	}
 	require.Equal(t, map[string]plan.State{
 		"shown": plan.Warming, "deleted": plan.Ending, "claimed": plan.Claimed, "made": plan.Warming, "unanswered": plan.Warming,
 	}, states)
-	require.Equal(t, plan.Others{Live: 3, Ending: 1}, s.have.Others)
+	require.Equal(t, map[string]tally{"other": {idle: 0, warming: 2, claimed: 1, ending: 1}}, s.others)
 	require.Equal(t, at(10).Add(expectedFor), s.expires)
 
 	uid, version, known := s.version("uid-made")
@@ -124,8 +124,7 @@ func TestGatherSeesWritesThatTheWatchHasNotShown(t *testing.T) {
 	_, _, known = s.version("")
 	require.False(t, known, "a pod whose create isn't answered can't be deleted conditionally")
 
-	p.runner.Limit = 0
-	require.Equal(t, plan.Others{}, gather(n, e, k, "runner", p).have.Others, "without a limit nobody looks at other pools")
+	require.Empty(t, gather(n, e, k, "runner", p, false).others, "where nothing ties them together nobody looks at other pools")
 }
 
 func TestTheWindowGrowsWithSuccessAndClosesWithARefusal(t *testing.T) {

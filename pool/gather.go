@@ -3,46 +3,56 @@ package pool
 import (
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"idlecount.dev/idlecount/pool/plan"
 )
 
-// snapshot is what a pass sees of a pool's pods.
+// snapshot is what a pass sees of a pool's pods, and of those of its runner's other pools.
 type snapshot struct {
-	have plan.Have
+	pods   []plan.Pod
+	others map[string]tally // by pool; only where the pool is looked at together with them
 	// versions are the resource versions by UID, for conditional deletes.
 	versions map[string]string
 	// expires is when an expectation ends for lack of a sign; zero = never.
 	expires time.Time
 }
 
-// gather sees the pods of a pool, and of its runner, as the watch shows them and this manager's writes will change them.
-func gather(n *namespaceCache, expect *expectations, k key, runner string, p *pool) snapshot {
-	s := snapshot{versions: map[string]string{}}
+// tally is how many pods a pool has.
+type tally struct {
+	idle, warming, claimed, ending int
+}
+
+// stock are the pods that nobody has claimed and that aren't ending.
+func (t tally) stock() int { return t.idle + t.warming }
+
+// gather sees the pods of a pool as the watch shows them and this manager's writes will change them. wide counts those of
+// the runner's other pools too: for each pass over each pool that would be waste. p is nil where the pool isn't configured.
+func gather(n *namespaceCache, expect *expectations, k key, runner string, p *pool, wide bool) snapshot {
+	s := snapshot{versions: map[string]string{}, others: map[string]tally{}}
 	expected, expires := expect.of(k.namespace, runner)
 	s.expires = expires
-	// The runner's other pools only matter for its limit; to look at them all for each pool would be waste.
 	index, value := byPool, k.name
-	limited := p != nil && p.runner.Limit > 0
-	if limited {
+	if wide {
 		index, value = byRunner, runner
 	}
 	for _, pod := range n.podsBy(index, value) {
 		delete(expected, pod.Name)
-		seen := podOf(pod)
-		if expect.deleting(pod.UID) {
-			seen.State, seen.Trouble = plan.Ending, plan.Trouble{}
-		}
-		if key := (key{pod.Namespace, labelPool(pod)}); key != k {
-			s.have.Others = countOther(s.have.Others, seen.State)
+		ending := expect.deleting(pod.UID)
+		if name := labelPool(pod); name != k.name {
+			s.others[name] = s.others[name].with(stateOf(pod, ending))
 			continue
+		}
+		seen := podOf(pod)
+		if ending {
+			seen.State, seen.Trouble = plan.Ending, plan.Trouble{}
 		}
 		s.versions[seen.UID] = pod.ResourceVersion
 		if p != nil && seen.Template == p.template(seen.IdleTime) {
 			seen.Template = current
 		}
-		s.have.Pods = append(s.have.Pods, seen)
+		s.pods = append(s.pods, seen)
 	}
 	for name, c := range expected {
 		state := plan.Warming
@@ -52,11 +62,11 @@ func gather(n *namespaceCache, expect *expectations, k key, runner string, p *po
 		switch {
 		case c.pool == k:
 			s.versions[string(c.uid)] = c.resourceVersion
-			s.have.Pods = append(s.have.Pods, plan.Pod{
+			s.pods = append(s.pods, plan.Pod{
 				Name: name, UID: string(c.uid), State: state, Created: c.created, Moved: c.created, Template: current,
 			})
-		case limited:
-			s.have.Others = countOther(s.have.Others, state)
+		case wide:
+			s.others[c.pool.name] = s.others[c.pool.name].with(state)
 		}
 	}
 	return s
@@ -66,15 +76,27 @@ func gather(n *namespaceCache, expect *expectations, k key, runner string, p *po
 // changes with policies: a pod that differs in nothing else is not out of date.
 const current = "current"
 
-func countOther(o plan.Others, state plan.State) plan.Others {
+func stateOf(pod *corev1.Pod, ending bool) plan.State {
+	if ending {
+		return plan.Ending
+	}
+	return podOf(pod).State
+}
+
+// with is t and one pod more.
+func (t tally) with(state plan.State) tally {
 	switch state {
-	case plan.Warming, plan.Idle, plan.Claimed:
-		o.Live++
+	case plan.Warming:
+		t.warming++
+	case plan.Idle:
+		t.idle++
+	case plan.Claimed:
+		t.claimed++
 	case plan.Ending:
-		o.Ending++
+		t.ending++
 	case plan.Expired, plan.Failed, plan.Finished:
 	}
-	return o
+	return t
 }
 
 // version is the pod's resource version, false where it isn't known yet.

@@ -52,6 +52,7 @@ func (c *controller) anchorHandler() cache.ResourceEventHandler {
 		}
 		if anchor, ok := obj.(*corev1.ConfigMap); ok {
 			c.queue.Add(key{anchor.Namespace, anchor.Name})
+			c.enqueueTied(anchor.Namespace, anchor.Labels[factory.LabelRunner])
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -73,14 +74,32 @@ func (c *controller) observe(pod *corev1.Pod, gone bool) {
 	}
 }
 
-// enqueue asks for a pass over the pod's pool, and over the others of its runner where a limit ties them together.
+// enqueue asks for a pass over the pod's pool, and over those that are tied to it.
 func (c *controller) enqueue(pod *corev1.Pod) {
 	c.queue.Add(key{pod.Namespace, labelPool(pod)})
-	runner := pod.Labels[factory.LabelRunner]
-	for k, p := range c.setup.Load().pools {
-		if p.runner.Limit > 0 && k.namespace == pod.Namespace && factory.RunnerLabel(p.runner) == runner {
-			c.queue.Add(k)
-		}
+	c.enqueueTied(pod.Namespace, pod.Labels[factory.LabelRunner])
+}
+
+// enqueueTied asks for passes over all pools of a runner where a limit ties them together, or one replaces another.
+func (c *controller) enqueueTied(namespace, runner string) {
+	s, n := c.setup.Load(), c.caches.of(namespace)
+	if n == nil {
+		return
+	}
+	keys := s.ofRunner[runnerIn{namespace, runner}]
+	tied := len(keys) > 0 && s.pools[keys[0]].runner.Limit > 0
+	anchors := n.anchorsOf(runner)
+	for _, anchor := range anchors {
+		tied = tied || s.successor(anchor) != nil
+	}
+	if !tied {
+		return
+	}
+	for _, k := range keys {
+		c.queue.Add(k)
+	}
+	for _, anchor := range anchors {
+		c.queue.Add(key{anchor.Namespace, anchor.Name})
 	}
 }
 

@@ -34,7 +34,8 @@ type Options struct {
 	Health   *Health              // default: one that nobody reads
 	Clock    clock.WithTicker     // default: the system's
 
-	// Times of the leader election; the defaults are 15, 10 and 2 seconds, those of Kubernetes' own controllers.
+	// Times of the leader election; the defaults are 9, 6 and 1 seconds. One that stands by looks at the lease every RetryPeriod
+	// and up to 1.2 times more, so it leads at most LeaseDuration and 4.4 RetryPeriods after the leader has died.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 }
 
@@ -50,9 +51,9 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("pool: no namespace was given for the lease")
 	}
 	o.LeaseName = cmp.Or(o.LeaseName, DefaultLeaseName)
-	o.LeaseDuration = cmp.Or(o.LeaseDuration, 15*time.Second)
-	o.RenewDeadline = cmp.Or(o.RenewDeadline, 10*time.Second)
-	o.RetryPeriod = cmp.Or(o.RetryPeriod, 2*time.Second)
+	o.LeaseDuration = cmp.Or(o.LeaseDuration, 9*time.Second)
+	o.RenewDeadline = cmp.Or(o.RenewDeadline, 6*time.Second)
+	o.RetryPeriod = cmp.Or(o.RetryPeriod, time.Second)
 	o.Log = cmp.Or(o.Log, slog.Default())
 	o.Registry = cmp.Or(o.Registry, prometheus.NewRegistry())
 	o.Health = cmp.Or(o.Health, &Health{})

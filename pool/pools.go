@@ -21,13 +21,15 @@ func (k key) String() string { return k.namespace + "/" + k.name }
 type pool struct {
 	key      key
 	runner   config.Runner
+	label    string // of the runner
 	shape    factory.Shape
 	image    string
 	schedule cron.Schedule
 	// templates remembers the template hash for each idle time, since computing one builds a whole pod.
 	templates map[time.Duration]string
-	// change is when the policy changes next, as it was found at asked; see nextChange.
+	// change is when the policy changes next, as it was found at asked; see nextChange. decided holds until then.
 	change, asked time.Time
+	decided       cron.Decision
 }
 
 // poolsOf finds the pools of a configuration: one for each image of each runner that may ever want an idle pod.
@@ -55,7 +57,7 @@ func poolsOf(c *config.Config, log *slog.Logger) (map[key]*pool, error) {
 					"pool", k.name, "image", image, "first", first.runner, "second", r)
 				continue
 			}
-			pools[k] = &pool{key: k, runner: r, shape: shape, image: image, schedule: schedule, templates: map[time.Duration]string{}}
+			pools[k] = &pool{key: k, runner: r, label: factory.RunnerLabel(r), shape: shape, image: image, schedule: schedule, templates: map[time.Duration]string{}}
 		}
 	}
 	return pools, nil
@@ -83,6 +85,9 @@ func runnersOf(c *config.Config) map[string]bool {
 	return runners
 }
 
+// owner is the pool's runner.
+func (p *pool) owner() runnerIn { return runnerIn{p.key.namespace, p.label} }
+
 func (p *pool) template(idleTime time.Duration) string {
 	hash, ok := p.templates[idleTime]
 	if !ok {
@@ -98,7 +103,13 @@ func (p *pool) nextChange(now time.Time) time.Time {
 	passed := !p.change.IsZero() && !now.Before(p.change)
 	if p.asked.IsZero() || passed || now.Before(p.asked) || now.Sub(p.asked) > 24*time.Hour {
 		p.change, _ = p.schedule.NextChange(now)
-		p.asked = now
+		p.asked, p.decided = now, p.schedule.At(now)
 	}
 	return p.change
+}
+
+// policy is what holds now.
+func (p *pool) policy(now time.Time) cron.Decision {
+	p.nextChange(now)
+	return p.decided
 }

@@ -19,12 +19,17 @@ const (
 	eventPolicyChanged = "PolicyChanged" // another policy is in force
 	eventPodFailed     = "PodFailed"     // a pod failed before it was claimed
 	eventRemoved       = "Removed"       // the pool has left the configuration
+	eventReplaced      = "Replaced"      // … and another one, of another shape, takes its place
+	eventDeadline      = "Deadline"      // a claimed pod was ended: its job's deadline has long passed (on the pod)
 	eventConfigBroken  = "ConfigBroken"  // the configuration file has changed and can't be used; the one before stays in force
 	eventConfigMended  = "ConfigMended"  // it can be used again
 )
 
-// policyRemoved stands in the status of a pool that has left the configuration, until its last job has ended.
-const policyRemoved = "removed"
+// These stand for the policy in the status of a pool that has left the configuration, until its last job has ended.
+const (
+	policyRemoved  = "removed"
+	policyReplaced = "replaced" // another pool takes its place
+)
 
 // messageEvery bounds how often a shortfall's message is rewritten while its reason stays: the words of schedulers and
 // registries change with every try.
@@ -70,6 +75,11 @@ func (p *pass) status(r plan.Result, short *plan.Shortfall, before status.Status
 		Runner: before.Runner, Image: before.Image, Shape: before.Shape, Template: before.Template,
 		Policy: policyRemoved, IdleTime: "0s", Lease: before.Lease,
 	}
+	if p.pool == nil && p.anchor != nil {
+		if next := p.setup.successor(p.anchor); next != nil {
+			s.Policy, s.ReplacedBy = policyReplaced, next.key.name
+		}
+	}
 	if p.pool != nil {
 		s = status.Status{
 			Runner: p.pool.runner.Name, Image: p.image, Shape: p.pool.shape.Hash(), Template: p.pool.template(p.policy.IdleTime),
@@ -107,6 +117,10 @@ func (c *controller) announce(p *pass, before, after status.Status) {
 	log := c.logger(p.key, p.image)
 	switch {
 	case before.Policy == after.Policy || before.Policy == "":
+	case after.Policy == policyReplaced:
+		text := "pool " + after.ReplacedBy + " takes this one's place: idle pods go as the other one's become ready, claimed ones stay until their jobs end"
+		c.events.Event(p.anchor, corev1.EventTypeNormal, eventReplaced, text)
+		log.Info("pool is replaced", "by", after.ReplacedBy)
 	case after.Policy == policyRemoved:
 		c.events.Event(p.anchor, corev1.EventTypeNormal, eventRemoved, "the pool has left the configuration: its idle pods go, claimed ones stay until their jobs end")
 		log.Info("pool has left the configuration")

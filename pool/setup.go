@@ -2,11 +2,15 @@ package pool
 
 import (
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
 	"idlecount.dev/idlecount/config"
+	"idlecount.dev/idlecount/factory"
 )
 
 // Reload is what has become of a configuration file while a manager runs: a new configuration, or why the file can't be
@@ -20,16 +24,46 @@ type Reload struct {
 // another configuration is another setup.
 type setup struct {
 	pools      map[key]*pool
+	ofRunner   map[runnerIn][]key // the pools of each runner, by name
+	byImage    map[imageOf]*pool
 	namespaces []string        // in which its runners have pods, sorted
 	runners    map[string]bool // labels of the runners that this manager is responsible for
 }
+
+// runnerIn is a runner, by its label, in a namespace; imageOf is a job image of one.
+type (
+	runnerIn struct{ namespace, label string }
+	imageOf  struct {
+		runnerIn
+		image string
+	}
+)
 
 func newSetup(c *config.Config, log *slog.Logger) (*setup, error) {
 	pools, err := poolsOf(c, log)
 	if err != nil {
 		return nil, err
 	}
-	return &setup{pools: pools, namespaces: namespacesOf(c), runners: runnersOf(c)}, nil
+	s := &setup{
+		pools: pools, ofRunner: map[runnerIn][]key{}, byImage: map[imageOf]*pool{}, namespaces: namespacesOf(c), runners: runnersOf(c),
+	}
+	for k, p := range pools {
+		s.ofRunner[p.owner()] = append(s.ofRunner[p.owner()], k)
+		s.byImage[imageOf{p.owner(), p.shape.Image}] = p
+	}
+	for _, keys := range s.ofRunner {
+		slices.SortFunc(keys, func(a, b key) int { return strings.Compare(a.name, b.name) })
+	}
+	return s, nil
+}
+
+// successor is the pool that has taken the place of an anchor's: that of the same runner and image. Nil where there is
+// none, and where the configuration has the anchor's pool itself.
+func (s *setup) successor(anchor *corev1.ConfigMap) *pool {
+	if s.pools[key{anchor.Namespace, anchor.Name}] != nil {
+		return nil
+	}
+	return s.byImage[imageOf{runnerIn{anchor.Namespace, anchor.Labels[factory.LabelRunner]}, anchor.Annotations[factory.AnnotationImage]}]
 }
 
 // configs holds the configuration in force, over all terms of a process.

@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,16 +16,14 @@ import (
 
 // pass is what one pass over a pool works with; it is thrown away after it.
 type pass struct {
+	scene
 	key    key
 	pool   *pool             // nil where the pool isn't configured
 	anchor *corev1.ConfigMap // nil where only pods are left of a pool
-	cache  *namespaceCache
 	memory *memory
-	now    time.Time
 	image  string
 	policy cron.Decision
 	before status.Status // as the anchor has it
-	lease  string        // of this manager
 	broken string        // why the configuration file as it is now isn't in force
 }
 
@@ -48,43 +47,83 @@ func (c *controller) sync(ctx context.Context, k key) error {
 	if err != nil || p == nil {
 		return err
 	}
-	s := gather(n, c.expect, k, p.runner(), p.pool)
-	r := plan.Plan(p.now, p.want(), withHistory(s.have, p.memory.history))
+	d := p.decide()
+	short, err := c.carryOut(ctx, p, d)
+	if err != nil {
+		return err
+	}
+	if err := c.settle(ctx, p, d.result, short); err != nil {
+		return err
+	}
+	c.lookAgain(p, d)
+	return nil
+}
+
+// carryOut makes the writes of a plan, and says why pods are missing. Deletes come first: what goes makes room for what comes.
+func (c *controller) carryOut(ctx context.Context, p *pass, d decision) (*plan.Shortfall, error) {
+	r := d.result
 	if r.History.Failures > p.memory.history.Failures {
 		c.announceFailure(p, r.History)
 	}
 	p.memory.history = r.History
-
-	// Deletes first: what goes makes room for what comes.
-	err = c.deletePods(ctx, p, s, r.Delete)
+	err := c.deletePods(ctx, p, d.seen, r.Delete)
+	if d.yields != nil && deletes(r, plan.DeleteReplaced) {
+		d.yields.yield(p.now)
+	}
 	if r.Create > 0 {
 		c.create(ctx, p, r.Create)
 	}
 	short := p.shortfall(r)
 	if p.anchor != nil {
-		c.metrics.show(k.name, p.image, r, short)
+		c.metrics.show(p.key.name, p.image, r, short)
+	}
+	if stuck := short != nil && short.Reason != plan.ReasonLimit; stuck != p.memory.stuck {
+		p.memory.stuck = stuck
+		c.enqueueTied(p.key.namespace, p.runner()) // what it asks of the limit is another thing now
 	}
 	if err != nil {
 		c.access.recheck() // if that is why; the error says so too
-		return fmt.Errorf("delete pods: %w", err)
+		return nil, fmt.Errorf("delete pods: %w", err)
 	}
-	if err := c.settle(ctx, p, r, short); err != nil {
-		return err
+	return short, nil
+}
+
+// decide makes the plan of the pass.
+func (p *pass) decide() decision {
+	if p.pool != nil {
+		return p.configured(p.pool)
 	}
-	c.lookAgain(p, s, r)
-	return nil
+	return p.removed(p.key, p.anchor)
+}
+
+func deletes(r plan.Result, reason plan.Reason) bool {
+	return slices.ContainsFunc(r.Delete, func(d plan.Deletion) bool { return d.Reason == reason })
+}
+
+// scene is what passes over a namespace's pools decide by now.
+func (c *controller) scene(n *namespaceCache) scene {
+	return scene{
+		now: c.clock.Now(), lease: c.home.lease, setup: c.setup.Load(), cache: n, expect: c.expect,
+		recall: func(k key) *memory {
+			if m := c.memory[k]; m != nil {
+				return m
+			}
+			return &memory{}
+		},
+	}
 }
 
 // begin finds out what is to be done about a pool; nil where nothing is.
 func (c *controller) begin(ctx context.Context, k key, n *namespaceCache) (*pass, error) {
-	p := &pass{key: k, pool: c.setup.Load().pools[k], cache: n, memory: c.memoryOf(k), now: c.clock.Now(), lease: c.home.lease, broken: c.configs.trouble()}
+	p := &pass{scene: c.scene(n), key: k, memory: c.memoryOf(k), broken: c.configs.trouble()}
+	p.pool = p.setup.pools[k]
 	p.anchor = c.anchorOf(p)
 	if p.pool == nil {
 		return c.beginRemoved(p), nil
 	}
 	p.image = p.pool.image
 	p.memory.forgetAfterChange(p.pool.template(0))
-	p.policy = p.pool.schedule.At(p.now)
+	p.policy = p.pool.policy(p.now)
 	if p.anchor == nil {
 		return c.beginNew(ctx, p)
 	}
@@ -112,14 +151,6 @@ func (c *controller) begin(ctx context.Context, k key, n *namespaceCache) (*pass
 	return p, nil
 }
 
-// forgetAfterChange drops what was learnt of failures with another template: what was wrong may be mended.
-func (m *memory) forgetAfterChange(template string) {
-	if m.template != "" && m.template != template {
-		m.history, m.refused = plan.History{}, refusals{}
-	}
-	m.template = template
-}
-
 // takeOver puts this manager's lease into the anchor of a pool that other managers had. It acts on the pool only when they
 // have seen that.
 func (c *controller) takeOver(ctx context.Context, p *pass) error {
@@ -143,7 +174,7 @@ func (c *controller) beginNew(ctx context.Context, p *pass) (*pass, error) {
 		return nil, nil //nolint:nilnil // nothing is to be done, and that is no error
 	}
 	p.before = p.status(plan.Result{Wanted: p.policy.IdleCount}, nil, status.Status{})
-	anchor, err := c.createAnchor(ctx, p.pool, p.before)
+	anchor, err := c.createAnchor(ctx, p.pool, p.before, inherited(p.formers(p.pool)))
 	if err != nil {
 		c.refuse(ctx, p, err, grant{"", "configmaps", "create", p.key.namespace})
 		c.queue.AddAfter(p.key, p.memory.refused.until.Sub(p.now))
@@ -166,7 +197,7 @@ func (c *controller) beginRemoved(p *pass) *pass {
 	}
 	// No anchor: pods of cold jobs whose shape no pool has, or idle ones whose anchor somebody deleted.
 	for _, pod := range p.cache.podsBy(byPool, p.key.name) {
-		if c.setup.Load().runners[pod.Labels[factory.LabelRunner]] {
+		if p.setup.runners[pod.Labels[factory.LabelRunner]] {
 			p.image = otherImage
 			return p
 		}
@@ -200,7 +231,7 @@ func (p *pass) labels() []string {
 func (p *pass) runner() string {
 	switch {
 	case p.pool != nil:
-		return factory.RunnerLabel(p.pool.runner)
+		return p.pool.label
 	case p.anchor != nil:
 		return p.anchor.Labels[factory.LabelRunner]
 	default:
@@ -208,25 +239,12 @@ func (p *pass) runner() string {
 	}
 }
 
-func (p *pass) want() plan.Want {
-	if p.pool == nil {
-		return plan.Want{Removed: true}
-	}
-	return plan.Want{
-		Count: p.policy.IdleCount, ScaleFactor: p.policy.ScaleFactor, ScaleFactorLimit: p.policy.ScaleFactorLimit,
-		IdleTime: p.policy.IdleTime, Template: current, Limit: p.pool.runner.Limit, Burst: burst,
-		NotBefore: p.memory.refused.until, Paused: p.anchor.Annotations[factory.AnnotationPaused] == "true",
-	}
-}
-
-func withHistory(have plan.Have, h plan.History) plan.Have {
-	have.History = h
-	return have
-}
-
 // create makes pods; a refusal is kept for the next passes.
 func (c *controller) create(ctx context.Context, p *pass, n int) {
 	created, err := c.createPods(ctx, p, n, &c.namespaces[p.key.namespace].window)
+	if created > 0 {
+		p.memory.createdAt = p.now
+	}
 	if created > 0 || err == nil {
 		if was := p.memory.refused.shortfall; was != nil && was.Reason == string(status.Access) {
 			c.access.recheck()
@@ -262,18 +280,18 @@ func (c *controller) lacks(ctx context.Context, g grant) bool {
 
 // shortfall is why pods are missing: what the API server refuses comes first, since nothing else could show then.
 func (p *pass) shortfall(r plan.Result) *plan.Shortfall {
-	if p.memory.refused.shortfall != nil && r.Counts.Idle-r.Counts.Expiring < r.Wanted {
+	if p.memory.refused.shortfall != nil && r.Counts.Idle-r.Counts.Expiring-r.Counts.Outdated < r.Wanted {
 		return p.memory.refused.shortfall
 	}
 	return r.Shortfall
 }
 
 // lookAgain asks for the next pass, where time alone will change something.
-func (c *controller) lookAgain(p *pass, s snapshot, r plan.Result) {
-	if r.Again {
+func (c *controller) lookAgain(p *pass, d decision) {
+	if d.result.Again {
 		c.queue.Add(p.key)
 	}
-	next := earliest(p.now.Add(lookAnyway), earliest(r.RequeueAt, s.expires))
+	next := earliest(p.now.Add(lookAnyway), earliest(d.result.RequeueAt, d.seen.expires))
 	if p.pool != nil {
 		next = earliest(next, p.pool.nextChange(p.now))
 	}

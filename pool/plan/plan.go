@@ -40,6 +40,7 @@ func Plan(now time.Time, want Want, have Have) Result {
 	slices.SortFunc(p.deletes, func(a, b Deletion) int { return cmp.Compare(a.Name, b.Name) })
 	return Result{
 		Create: create, Again: again, Delete: p.deletes, Wanted: p.wanted, Counts: p.counts,
+		Target: min(p.wanted, p.share), Full: want.Limit > 0 && p.live()+p.others.Live >= want.Limit,
 		Shortfall: p.explain(need > room), RequeueAt: p.requeue, History: p.history,
 	}
 }
@@ -56,6 +57,7 @@ type pass struct {
 	fresh    []Pod // idle, and will be for a while
 	expiring []Pod // idle, and about to end themselves
 	warming  []Pod // on their way, in trouble or not
+	leaving  int   // of another template and on their way when this plan was made
 	lost     []Pod // out of reach: they hold room and count as nothing
 
 	wanted  int
@@ -114,6 +116,7 @@ func (p *pass) sortOutWarming(pod Pod) {
 	case p.isOld(pod) && !p.want.Removed && !p.want.Drained && !p.want.Paused:
 		// Nothing that is ready is lost with it, and what may be wrong with it may be mended in the present template.
 		p.delete(pod, DeleteReplaced)
+		p.leaving++
 	default:
 		if pod.Trouble.Outlook == Fine {
 			p.look(pod.Moved.Add(stuckAfter))

@@ -70,10 +70,11 @@ func (p *pass) noPlace() bool {
 }
 
 // need is how many pods should be made, before what bounds creates: as many as are missing of the present template, as long
-// as all together are no more than wanted and the surge.
+// as all together are no more than wanted and the surge. What is deleted while it is warming counts until it is seen to
+// end: it may have become Ready, and then it stays for now.
 func (p *pass) need(former Former) int {
-	old := p.outdated(p.fresh)
-	have := len(p.fresh) + len(p.warming)
+	old := p.outdated(p.fresh) + p.leaving
+	have := len(p.fresh) + len(p.warming) + p.leaving
 	ceiling := p.wanted
 	if old+former.Stock > 0 {
 		ceiling += Surge(p.wanted)

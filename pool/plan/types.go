@@ -145,6 +145,8 @@ type Result struct {
 	Create    int
 	Delete    []Deletion // by name
 	Wanted    int        // idle pods wanted, with the factor's part
+	Target    int        // of them what the runner's limit allows this pool
+	Full      bool       // the runner's limit is reached
 	Counts    Counts
 	Shortfall *Shortfall // nil where none is known
 	RequeueAt time.Time  // when time alone changes the plan; always later than now; zero = never
