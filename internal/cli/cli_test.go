@@ -78,6 +78,13 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 			[]string{"doctor", "--manager-service-account", "idlecount"},
 			"error: --manager-service-account \"idlecount\": want NAMESPACE/NAME\nsee 'idlecount doctor --help'\n",
 		},
+		"a time that can't be one": {
+			[]string{"schedule", "--at", "tomorrow"},
+			"error: --at \"tomorrow\": want a time such as 2026-03-02T08:30:00+01:00, \"2026-03-02 08:30\" or 2026-03-02\nsee 'idlecount schedule --help'\n",
+		},
+		"more days than a year has": {
+			[]string{"schedule", "--days", "1000"}, "error: --days 1000: want a number from 1 to 366\nsee 'idlecount schedule --help'\n",
+		},
 		"manifests of a build that has no image": {
 			[]string{"manifests"},
 			"error: --image is needed: this binary is not a release, so no image belongs to it\nsee 'idlecount manifests --help'\n",

@@ -18,9 +18,13 @@ func TestTheManualHasEveryField(t *testing.T) {
 	require.NoError(t, err)
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[statusList](), reflect.TypeFor[status.Pool](), reflect.TypeFor[status.Pod](), reflect.TypeFor[status.Shortfall](),
-		reflect.TypeFor[status.Manager](), reflect.TypeFor[modeResult](), reflect.TypeFor[preflight.Result](), reflect.TypeFor[configuredPool](), reflect.TypeFor[build](),
+		reflect.TypeFor[status.Manager](), reflect.TypeFor[modeResult](), reflect.TypeFor[scheduleList](), reflect.TypeFor[timetable](), reflect.TypeFor[slot](),
+		reflect.TypeFor[note](), reflect.TypeFor[preflight.Result](), reflect.TypeFor[configuredPool](), reflect.TypeFor[build](),
 	} {
 		for field := range of.Fields() {
+			if !field.IsExported() {
+				continue
+			}
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			require.NotEmpty(t, name, "%s.%s", of, field.Name)
 			require.Regexp(t, "`(\\.)?"+name+"(\\[\\])?`", string(manual), "docs/cli.md doesn't have %s of %s", name, of)

@@ -59,6 +59,7 @@ It reads the config.toml that GitLab Runner has already. Exit codes: 0 done, 1 e
 	root.AddCommand(
 		newRun(streams),
 		newStatus(streams),
+		newSchedule(streams),
 		newPause(streams),
 		newResume(streams),
 		newDrain(streams),
