@@ -25,6 +25,15 @@ func TestReferencesInParts(t *testing.T) {
 	}
 }
 
+// TestTheEntrypointIsPulledAsAllowed: it is no image of a job's, and still one that the node pulls.
+func TestTheEntrypointIsPulledAsAllowed(t *testing.T) {
+	r := load(t, "minimal")
+	r.Kubernetes.PullPolicy, r.Kubernetes.AllowedPullPolicies = []string{"always", "never"}, []string{"never"}
+	s := shapeOf(t, r, Job{})
+	require.Equal(t, corev1.PullNever, s.PullPolicy)
+	require.Equal(t, corev1.PullNever, initContainer(r, s).ImagePullPolicy)
+}
+
 func TestPullPolicy(t *testing.T) {
 	const always, ifNotPresent, never = corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever
 	for name, c := range map[string]struct {

@@ -128,9 +128,11 @@ func birthMetadata(r config.Runner, s Shape, idleTime time.Duration) Metadata {
 // where a quota asks for them, and never more than the pod needs afterwards.
 func initContainer(r config.Runner, s Shape) corev1.Container {
 	image := r.Kubernetes.IdleEntrypointImage
-	policy := defaultPullPolicy(image)
-	if configured, err := pullPolicies(r.Kubernetes.PullPolicy); err == nil && len(configured) > 0 {
-		policy = configured[0]
+	policy := defaultPullPolicy(image) // ShapeOf has found that the others can be had
+	if pulling, err := pullingOf("", &r.Kubernetes); err == nil {
+		if allowed, err := pulling.policy(image, nil); err == nil {
+			policy = allowed
+		}
 	}
 	return corev1.Container{
 		Name: InitContainer, Image: image, ImagePullPolicy: policy,
