@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -24,24 +25,32 @@ func Load(paths []string) (*Config, error) {
 	return load(files, os.LookupEnv)
 }
 
-// LoadRunner is Load for whoever works for one runner, named by its short token: a mistake in another runner's entry is
-// no reason to fail this one's jobs. The error is a NoRunnerError where no entry has the token.
-func LoadRunner(paths []string, shortToken string) (Runner, error) {
+// LoadRunner is Load for whoever works for one runner: the entry of that name, or, where name is empty, the only one whose
+// executor is "custom". A mistake in another runner's entry is no reason to fail this one's jobs. The error is a
+// NoRunnerError where no single entry is meant.
+func LoadRunner(paths []string, name string) (Runner, error) {
 	files, err := readAll(paths)
 	if err != nil {
 		return Runner{}, err
 	}
-	return loadRunner(files, os.LookupEnv, shortToken)
+	return loadRunner(files, os.LookupEnv, name)
 }
 
-// NoRunnerError is what LoadRunner returns where no [[runners]] entry has the token.
+// NoRunnerError is what LoadRunner returns where no [[runners]] entry has the name, or several could be meant.
 type NoRunnerError struct {
-	ShortToken string
-	Have       []string // short tokens of the entries that there are
+	Name string   // "" = none was asked for
+	Have []string // names of the entries that there are
 }
 
 func (e *NoRunnerError) Error() string {
-	return fmt.Sprintf("no [[runners]] entry has a token that begins with %s (there are: %s)", e.ShortToken, strings.Join(e.Have, ", "))
+	switch {
+	case e.Name != "":
+		return fmt.Sprintf("no [[runners]] entry with the executor %q is called %q (there are: %s)", ExecutorCustom, e.Name, strings.Join(e.Have, ", "))
+	case len(e.Have) == 0:
+		return fmt.Sprintf("no [[runners]] entry has the executor %q", ExecutorCustom)
+	default:
+		return fmt.Sprintf("%d [[runners]] entries have the executor %q: %s", len(e.Have), ExecutorCustom, strings.Join(e.Have, ", "))
+	}
 }
 
 func readAll(paths []string) ([]file, error) {
@@ -98,24 +107,26 @@ func load(files []file, env lookup) (*Config, error) {
 }
 
 // loadRunner is LoadRunner without a system.
-func loadRunner(files []file, env lookup, shortToken string) (Runner, error) {
+func loadRunner(files []file, env lookup, name string) (Runner, error) {
 	entries, _, err := entriesOf(files, env) // what can't be merged isn't this runner's
 	if err != nil {
 		return Runner{}, err
 	}
-	missing := &NoRunnerError{ShortToken: shortToken}
+	none := &NoRunnerError{Name: name}
 	var ours []*entry
 	for _, e := range entries {
-		if e.runner.ShortToken() == shortToken {
+		if e.runner.Executor != ExecutorCustom {
+			continue
+		}
+		none.Have = append(none.Have, strconv.Quote(e.runner.Name))
+		if name == "" || e.runner.Name == name {
 			ours = append(ours, e)
 		}
-		missing.Have = append(missing.Have, e.runner.ShortToken())
 	}
-	if len(ours) == 0 {
-		return Runner{}, missing
+	if len(ours) != 1 {
+		return Runner{}, none
 	}
-	problems := append(checkAll(ours[0]).problems, duplicateTokens(ours)...)
-	if len(problems) > 0 {
+	if problems := checkAll(ours[0]).problems; len(problems) > 0 {
 		return Runner{}, errorOf(problems)
 	}
 	return ours[0].runner, nil

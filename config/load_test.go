@@ -314,20 +314,31 @@ func TestLoadRunnerMindsItsOwnEntry(t *testing.T) {
 	_, err := load(files, environment)
 	require.Error(t, err, "the whole file is wrong")
 
-	r, err := loadRunner(files, environment, "fakefakef")
+	r, err := loadRunner(files, environment, "ci")
 	require.NoError(t, err)
 	require.Equal(t, one(t, good).Runners[0], r)
 
-	_, err = loadRunner(files, environment, "otherothe")
+	_, err = loadRunner(files, environment, "other")
 	require.Len(t, Problems(err), 2)
 	require.ErrorContains(t, err, "runners[1].kubernetes.idle_count")
 
 	_, err = loadRunner(files, environment, "nobody")
-	require.Equal(t, &NoRunnerError{ShortToken: "nobody", Have: []string{"fakefakef", "otherothe"}}, err)
+	require.ErrorContains(t, err, `no [[runners]] entry with the executor "custom" is called "nobody" (there are: "ci", "other")`)
 
-	_, err = loadRunner([]file{{"config.toml", []byte(good + good)}}, environment, "fakefakef")
-	require.ErrorContains(t, err, "begins like the token of runners[0]")
-
-	_, err = loadRunner([]file{{"config.toml", []byte(good + "[[")}}, environment, "fakefakef")
+	_, err = loadRunner([]file{{"config.toml", []byte(good + "[[")}}, environment, "ci")
 	require.Error(t, err, "a file that can't be parsed is everybody's problem")
+}
+
+// Which runner a job's pod is for decides what the job may do, so it is never guessed, and never asked of the job.
+func TestLoadRunnerWithoutAName(t *testing.T) {
+	second := strings.NewReplacer("fakefakefake", "otherother", `"ci"`, `"other"`).Replace(custom)
+	kubernetes := strings.ReplaceAll(second, `"custom"`, `"kubernetes"`)
+	r, err := loadRunner([]file{{"config.toml", []byte(custom + kubernetes)}}, environment, "")
+	require.NoError(t, err)
+	require.Equal(t, "ci", r.Name, "the only one whose jobs come through a driver")
+
+	_, err = loadRunner([]file{{"config.toml", []byte(custom + second)}}, environment, "")
+	require.EqualError(t, err, `2 [[runners]] entries have the executor "custom": "ci", "other"`)
+	_, err = loadRunner([]file{{"config.toml", []byte(kubernetes)}}, environment, "")
+	require.EqualError(t, err, `no [[runners]] entry has the executor "custom"`)
 }

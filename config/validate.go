@@ -124,7 +124,7 @@ func duplicateTokens(entries []*entry) []Problem {
 	var problems []Problem
 	first := map[string]*entry{}
 	for _, e := range entries {
-		short := e.runner.ShortToken()
+		short := strings.ToLower(e.runner.ShortToken()) // as in the names of pools
 		if !e.runner.Managed() || short == "" {
 			continue
 		}
@@ -133,8 +133,8 @@ func duplicateTokens(entries []*entry) []Problem {
 			first[short] = e
 			continue
 		}
-		problems = append(problems, e.at("token", "begins like the token of %s (%s): the driver finds its runner, and its pods, by %s",
-			other.runner.Path, fmt.Sprintf("%q", other.runner.Name), "the first nine characters"))
+		problems = append(problems, e.at("token", "begins like the token of %s (%s): pods and pools are named after %s",
+			other.runner.Path, fmt.Sprintf("%q", other.runner.Name), "its first nine characters"))
 	}
 	return problems
 }

@@ -25,6 +25,7 @@ type Call struct {
 	Stage  string // one of the stages; "" = print Text and be done
 	Text   string
 	Files  []string // config.toml files
+	Runner string   // name of the [[runners]] entry; "" = the only one
 	Access kube.Access
 	Script string // run: path of the script
 	Part   string // run: which part of the job the script is, e.g. build_script
@@ -43,6 +44,7 @@ func parse(args []string, env job.Env, uid int) (Call, error) {
 	}
 	flags := root.PersistentFlags()
 	flags.StringArrayVar(&call.Files, "config", nil, "config.toml of the runner; may be given more than once (default $CONFIG_FILE, else GitLab Runner's)")
+	flags.StringVar(&call.Runner, "runner", "", "name of the [[runners]] entry that calls (needed where config.toml has more than one with the custom executor)")
 	flags.StringVar(&call.Access.Kubeconfig, "kubeconfig", "", "kubeconfig to use (default $KUBECONFIG, else [runners.kubernetes] host, else the pod's service account)")
 	flags.StringVar(&call.Access.Context, "context", "", "context of the kubeconfig")
 	for _, stage := range []struct {

@@ -11,9 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/entrypoint/proof"
 	"idlecount.dev/idlecount/entrypoint/wire"
-	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/executor-plugin/job"
 	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/pool/claim"

@@ -22,29 +22,35 @@ type target struct {
 // runnerOf is the runner that calls, with the settings that the job began with.
 func runnerOf(call Call, env job.Env) (config.Runner, error) {
 	if call.Stage != stageConfig {
-		if r, ok, err := thaw(env); ok || err != nil {
+		if r, ok, err := thaw(env, call.Runner); ok || err != nil {
 			return r, err
 		}
 	}
-	return findRunner(call.Files, env)
+	return findRunner(call, env)
 }
 
-// findRunner finds the [[runners]] entry of the runner that calls.
-func findRunner(files []string, env job.Env) (config.Runner, error) {
-	id := env.Job("CI_RUNNER_SHORT_TOKEN")
-	if id == "" {
-		return config.Runner{}, errors.New("CUSTOM_ENV_CI_RUNNER_SHORT_TOKEN is not set: idlecount-executor is started by GitLab Runner's custom executor, once a stage")
-	}
-	r, err := config.LoadRunner(files, id)
+// findRunner finds the [[runners]] entry of the runner that calls. The command line says which one it is, since nothing
+// else does that a job couldn't change: it may set CI_RUNNER_SHORT_TOKEN to that of a runner which allows more. So that
+// variable can only contradict.
+func findRunner(call Call, env job.Env) (config.Runner, error) {
+	files := strings.Join(call.Files, ", ")
+	r, err := config.LoadRunner(call.Files, call.Runner)
 	if none, ok := errors.AsType[*config.NoRunnerError](err); ok {
-		return config.Runner{}, fmt.Errorf("no [[runners]] entry of %s has the token of the runner that calls, %s (there are: %s); give its config.toml with --config in config_args, prepare_args, run_args and cleanup_args",
-			strings.Join(files, ", "), id, strings.Join(none.Have, ", "))
+		hint := "give the runner's own config.toml with --config"
+		if none.Name == "" && len(none.Have) > 1 {
+			hint = "say which one calls, with --runner NAME"
+		}
+		return config.Runner{}, fmt.Errorf("%s: %w; %s in config_args, prepare_args, run_args and cleanup_args", files, none, hint)
 	}
 	if err != nil {
 		return config.Runner{}, err
 	}
+	if id := env.Job("CI_RUNNER_SHORT_TOKEN"); id != r.ShortToken() {
+		return config.Runner{}, fmt.Errorf("the runner that calls has the short token %q, %s of %s another one; give the runner's own config.toml with --config, and its name with --runner, in all four …_args (the job's variable CI_RUNNER_SHORT_TOKEN must not be set in GitLab)",
+			id, r, files)
+	}
 	if !r.HasKubernetes {
-		return config.Runner{}, fmt.Errorf("%s of %s has no [runners.kubernetes] table: it says what the pods of its jobs look like", r, strings.Join(files, ", "))
+		return config.Runner{}, fmt.Errorf("%s of %s has no [runners.kubernetes] table: it says what the pods of its jobs look like", r, files)
 	}
 	return r, nil
 }

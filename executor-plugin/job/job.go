@@ -1,7 +1,6 @@
 package job
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,24 +21,30 @@ type Job struct {
 	Warnings []string // what the job asks for and doesn't get; for the job's log
 }
 
-// Read makes a Job of a stage's environment. The file JOB_RESPONSE_FILE has more than the variables can say (further
-// aliases, pull policies, users), so it is preferred; where a runner gives none, the variables have to do.
+// Read makes a Job of a stage's environment and the file JOB_RESPONSE_FILE. The file says who the job is: a job can set
+// any variable, CI_JOB_ID too, and must not be taken for another one.
 func Read(env Env) (Job, error) {
-	response, err := readResponse(env["JOB_RESPONSE_FILE"])
+	r, err := readResponse(env["JOB_RESPONSE_FILE"])
 	if err != nil {
 		return Job{}, err
 	}
-	return parse(env, response)
+	return parse(env, r), nil
+}
+
+// ID is the job's id, which is all that run and cleanup need of a job.
+func ID(env Env) (string, error) {
+	r, err := readResponse(env["JOB_RESPONSE_FILE"])
+	if err != nil {
+		return "", err
+	}
+	return strconv.FormatInt(r.ID, 10), nil
 }
 
 func readResponse(path string) (*response, error) {
 	if path == "" {
-		return nil, nil //nolint:nilnil // an old runner: no file and no error
+		return nil, errors.New("JOB_RESPONSE_FILE is not set: idlecount-executor is started by GitLab Runner's custom executor, once a stage")
 	}
 	data, err := os.ReadFile(path) //nolint:gosec // the path is the runner's
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil //nolint:nilnil // as above
-	}
 	if err != nil {
 		return nil, fmt.Errorf("read JOB_RESPONSE_FILE: %w", err)
 	}
@@ -48,72 +53,42 @@ func readResponse(path string) (*response, error) {
 		// The decoder's words can quote the file, which holds secrets.
 		return nil, fmt.Errorf("JOB_RESPONSE_FILE %s is not the JSON of a job", path)
 	}
+	if r.ID <= 0 {
+		return nil, fmt.Errorf("JOB_RESPONSE_FILE %s names no job", path)
+	}
 	return &r, nil
 }
 
-// ID is the job's id, which is all that run and cleanup need of a job.
-func ID(env Env) (string, error) {
-	id := env.Job("CI_JOB_ID")
-	if id == "" {
-		return "", errors.New("CUSTOM_ENV_CI_JOB_ID is not set: idlecount-executor is started by GitLab Runner's custom executor, once a stage")
-	}
-	return id, nil
-}
-
-func parse(env Env, r *response) (Job, error) {
-	id, err := ID(env)
-	if err != nil {
-		return Job{}, err
-	}
-	if r != nil && r.ID != 0 && strconv.FormatInt(r.ID, 10) != id {
-		return Job{}, fmt.Errorf("CUSTOM_ENV_CI_JOB_ID is %s, JOB_RESPONSE_FILE is that of job %d", id, r.ID)
-	}
-	meta := metaOf(env)
-	meta.ID = id
-	shape := factory.Job{Image: env.Job("CI_JOB_IMAGE")}
-	if r == nil {
-		meta.Timeout = seconds(env.Job("CI_JOB_TIMEOUT"))
-		shape.Services, err = servicesOf(env.Job("CI_JOB_SERVICES"))
-		return Job{Meta: meta, Shape: shape, Warnings: overwrites(env)}, err
-	}
-	meta.Timeout = cmp.Or(time.Duration(r.RunnerInfo.Timeout)*time.Second, seconds(env.Job("CI_JOB_TIMEOUT")))
-	meta.RootNamespaceID = number(r.JobInfo.RootNamespaceID)
+func parse(env Env, r *response) Job {
+	meta := r.meta(env)
 	meta.Variables = open(env, r.Variables)
-	// CI_JOB_IMAGE is the name as the runner has expanded it.
-	shape.Image = cmp.Or(shape.Image, expand(r.Image.Name, env))
-	shape.PullPolicy = r.Image.PullPolicy
-	shape.User = r.Image.ExecutorOpts.Kubernetes.User
+	shape := factory.Job{
+		Image:      expand(r.Image.Name, env),
+		PullPolicy: r.Image.PullPolicy,
+		User:       r.Image.ExecutorOpts.Kubernetes.User,
+	}
 	visible := public(env, r.Variables)
 	for _, s := range r.Services {
 		shape.Services = append(shape.Services, s.service(env, visible))
 	}
-	return Job{Meta: meta, Shape: shape, Warnings: overwrites(env)}, nil
+	return Job{Meta: meta, Shape: shape, Warnings: overwrites(env)}
 }
 
-// metaOf takes what the runner predefines. None of it is secret; GitLab's own executor shows all of it in a pod.
-func metaOf(env Env) factory.JobMeta {
-	return factory.JobMeta{
-		Name:            env.Job("CI_JOB_NAME"),
-		URL:             env.Job("CI_JOB_URL"),
-		SHA:             env.Job("CI_COMMIT_SHA"),
-		BeforeSHA:       env.Job("CI_COMMIT_BEFORE_SHA"),
-		Ref:             env.Job("CI_COMMIT_REF_NAME"),
-		ConcurrentID:    env.Job("CI_CONCURRENT_PROJECT_ID"),
-		ProjectID:       env.Job("CI_PROJECT_ID"),
-		ProjectName:     env.Job("CI_PROJECT_NAME"),
-		Namespace:       env.Job("CI_PROJECT_NAMESPACE"),
-		NamespaceID:     env.Job("CI_PROJECT_NAMESPACE_ID"),
-		RootNamespace:   env.Job("CI_PROJECT_ROOT_NAMESPACE"),
-		RootNamespaceID: env.Job("CI_PROJECT_ROOT_NAMESPACE_ID"),
-	}
+// maxTimeout bounds a job's timeout, which nothing else does: what Kubernetes takes for a pod's deadline has 31 bits.
+const maxTimeout = 10 * 365 * 24 * 60 * 60
+
+// seconds is a timeout; 0 = none.
+func seconds(n int64) time.Duration {
+	return time.Duration(min(max(n, 0), maxTimeout)) * time.Second
 }
 
-func seconds(text string) time.Duration {
+// digits is a number that a variable holds, 0 where it holds anything else.
+func digits(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
 		return 0
 	}
-	return time.Duration(n) * time.Second
+	return n
 }
 
 func number(n int64) string {

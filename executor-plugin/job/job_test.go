@@ -58,17 +58,46 @@ func TestReadOfAServiceFromTheResponse(t *testing.T) {
 	}
 }
 
-func TestReadOfAServiceWithoutAResponse(t *testing.T) {
+// A job can set every variable of the runner's; what it is goes by what GitLab said of it alone.
+func TestAJobCannotPassForAnother(t *testing.T) {
 	env := recorded(t, "job-101")
-	delete(env, "JOB_RESPONSE_FILE")
-	j, err := Read(env)
+	honest, err := Read(env)
 	require.NoError(t, err)
-	require.Equal(t, 2*time.Minute, j.Meta.Timeout)
-	require.Equal(t, factory.Job{
-		Image:    "alpine:3.20",
-		Services: []factory.Service{{Name: "redis:7", Aliases: []string{"cache"}, Variables: map[string]string{"A": "1"}}},
-	}, j.Shape)
-	require.Empty(t, j.Meta.Variables, "nothing says which variables are secret")
+	for _, name := range []string{
+		"CI_JOB_ID", "CI_JOB_NAME", "CI_JOB_URL", "CI_JOB_IMAGE", "CI_JOB_TIMEOUT", "CI_JOB_SERVICES", "CI_COMMIT_SHA", "CI_COMMIT_BEFORE_SHA",
+		"CI_COMMIT_REF_NAME", "CI_PROJECT_ID", "CI_PROJECT_NAME", "CI_PROJECT_NAMESPACE", "CI_PROJECT_NAMESPACE_ID",
+		"CI_PROJECT_ROOT_NAMESPACE", "CI_PROJECT_ROOT_NAMESPACE_ID", "CI_CONCURRENT_PROJECT_ID",
+	} {
+		env[Prefix+name] = "forged s3cr3t"
+	}
+	forged, err := Read(env)
+	require.NoError(t, err)
+	forged.Meta.Variables = honest.Meta.Variables // they are the job's own
+	forged.Shape.Services[0].Variables = honest.Shape.Services[0].Variables
+	require.Equal(t, honest, forged)
+	id, err := ID(env)
+	require.NoError(t, err)
+	require.Equal(t, "101", id)
+}
+
+func TestMetadataOfAJob(t *testing.T) {
+	j, err := Read(recorded(t, "job-101"))
+	require.NoError(t, err)
+	j.Meta.Variables = nil
+	require.Equal(t, factory.JobMeta{
+		ID: "101", Name: "job101", URL: "http://gitlab.example.com/grp/prj/-/jobs/101", Ref: "main",
+		SHA: "0123456789012345678901234567890123456789", BeforeSHA: "0000000000000000000000000000000000000000",
+		ConcurrentID: "0", ProjectID: "7", ProjectName: "prj", Namespace: "grp", RootNamespace: "grp", Timeout: 2 * time.Minute,
+	}, j.Meta)
+}
+
+func TestATimeoutBeyondAllSense(t *testing.T) {
+	for _, n := range []int64{18446744100, 1<<63 - 1} {
+		r := &response{ID: 5}
+		r.RunnerInfo.Timeout = n
+		require.Equal(t, maxTimeout*time.Second, parse(Env{}, r).Meta.Timeout)
+	}
+	require.Zero(t, seconds(-1))
 }
 
 func TestMetadataHoldsNoSecret(t *testing.T) {
@@ -88,8 +117,7 @@ func TestMetadataHoldsNoSecret(t *testing.T) {
 		{"key":"LEAK2","value":"x-$PRIVATE-x","public":true},
 		{"key":"COUNT","value":"11","public":true}],
 		"services":[{"name":"db:$COUNT","alias":"$OPEN","variables":[{"key":"PW","value":"$MASKED"},{"key":"RAW","value":"$MASKED","raw":true}]}]}`), &r))
-	j, err := parse(env, &r)
-	require.NoError(t, err)
+	j := parse(env, &r)
 	require.Equal(t, map[string]string{"OPEN": "open", "COUNT": "11"}, j.Meta.Variables)
 	// A service gets what its author gave it; its variables travel in a Secret.
 	service := j.Shape.Services[0]
@@ -104,8 +132,7 @@ func TestMetadataHoldsNoSecret(t *testing.T) {
 
 func TestALaterVariableReplacesAnEarlierOne(t *testing.T) {
 	env := Env{"CUSTOM_ENV_CI_JOB_ID": "5", "CUSTOM_ENV_X": "masked-now"}
-	j, err := parse(env, &response{Variables: []variable{{Key: "X", Public: true}, {Key: "X", Masked: true}}})
-	require.NoError(t, err)
+	j := parse(env, &response{Variables: []variable{{Key: "X", Public: true}, {Key: "X", Masked: true}}})
 	require.Empty(t, j.Meta.Variables)
 }
 
@@ -113,42 +140,47 @@ func TestWhatTheResponseSaysAboutTheImage(t *testing.T) {
 	env := Env{"CUSTOM_ENV_CI_JOB_ID": "5", "CUSTOM_ENV_TAG": "3.22"}
 	var r response
 	require.NoError(t, json.Unmarshal([]byte(`{"id":5,"image":{"name":"alpine:$TAG","pull_policy":["always"],"executor_opts":{"kubernetes":{"user":"1000:1000"}}},"runner_info":{"timeout":60}}`), &r))
-	j, err := parse(env, &r)
-	require.NoError(t, err)
+	j := parse(env, &r)
 	require.Equal(t, factory.Job{Image: "alpine:3.22", PullPolicy: []string{"always"}, User: "1000:1000"}, j.Shape)
 	require.Equal(t, time.Minute, j.Meta.Timeout)
 }
 
 func TestBadInput(t *testing.T) {
 	folder := t.TempDir()
-	broken := filepath.Join(folder, "broken.json")
-	require.NoError(t, os.WriteFile(broken, []byte(`{"token":"s3cr3t"`), 0o600))
-	other := filepath.Join(folder, "other.json")
-	require.NoError(t, os.WriteFile(other, []byte(`{"id":6}`), 0o600))
+	file := func(name, content string) string {
+		path := filepath.Join(folder, name)
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+		return path
+	}
 	for sentence, test := range map[string]struct {
-		env  Env
+		path string
 		says string
 	}{
-		"no job":                        {Env{}, "CUSTOM_ENV_CI_JOB_ID is not set"},
-		"a response that is cut":        {Env{"CUSTOM_ENV_CI_JOB_ID": "5", "JOB_RESPONSE_FILE": broken}, "is not the JSON of a job"},
-		"the response of another":       {Env{"CUSTOM_ENV_CI_JOB_ID": "5", "JOB_RESPONSE_FILE": other}, "is that of job 6"},
-		"a response that can't be read": {Env{"CUSTOM_ENV_CI_JOB_ID": "5", "JOB_RESPONSE_FILE": folder}, "read JOB_RESPONSE_FILE"},
-		"services that are not JSON":    {Env{"CUSTOM_ENV_CI_JOB_ID": "5", "CUSTOM_ENV_CI_JOB_SERVICES": "[s3cr3t"}, "CI_JOB_SERVICES"},
+		"no response":                   {"", "JOB_RESPONSE_FILE is not set"},
+		"a response that isn't there":   {filepath.Join(folder, "none"), "read JOB_RESPONSE_FILE"},
+		"a response that is cut":        {file("cut.json", `{"token":"s3cr3t"`), "is not the JSON of a job"},
+		"a response without an id":      {file("nobody.json", `{"token":"s3cr3t"}`), "names no job"},
+		"a response that can't be read": {folder, "read JOB_RESPONSE_FILE"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			_, err := Read(test.env)
-			require.ErrorContains(t, err, test.says)
-			require.NotContains(t, err.Error(), "s3cr3t", "an error may stand in a job's log")
+			env := Env{"CUSTOM_ENV_CI_JOB_ID": "5", "JOB_RESPONSE_FILE": test.path}
+			for _, read := range []func(Env) error{
+				func(env Env) error { _, err := Read(env); return err },
+				func(env Env) error { _, err := ID(env); return err },
+			} {
+				err := read(env)
+				require.ErrorContains(t, err, test.says)
+				require.NotContains(t, err.Error(), "s3cr3t", "an error may stand in a job's log")
+			}
 		})
 	}
 }
 
 func TestOverwritesAreNamedWithoutTheirValues(t *testing.T) {
-	j, err := parse(Env{
-		"CUSTOM_ENV_CI_JOB_ID": "5", "CUSTOM_ENV_KUBERNETES_BEARER_TOKEN": "s3cr3t", "CUSTOM_ENV_KUBERNETES_SERVICE_CPU_LIMIT": "2",
+	j := parse(Env{
+		"CUSTOM_ENV_KUBERNETES_BEARER_TOKEN": "s3cr3t", "CUSTOM_ENV_KUBERNETES_SERVICE_CPU_LIMIT": "2",
 		"CUSTOM_ENV_KUBERNETES_POD_LABELS_1": "a=b", "CUSTOM_ENV_KUBERNETES_PORT": "tcp://10.0.0.1:443", "CUSTOM_ENV_KUBERNETES_MEMORY_REQUEST": "",
 		"KUBERNETES_CPU_LIMIT": "2",
-	}, nil)
-	require.NoError(t, err)
+	}, &response{ID: 5})
 	require.Equal(t, []string{"idlecount doesn't honour KUBERNETES_BEARER_TOKEN, KUBERNETES_POD_LABELS_1, KUBERNETES_SERVICE_CPU_LIMIT: the pod is as the runner's configuration says"}, j.Warnings)
 }
