@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,6 +34,7 @@ func TestSecretsAreNowhereButInTheScript(t *testing.T) {
 			s := s.with(t)
 			diagnostics := &syncBuffer{}
 			s.runner.Diagnostics = diagnostics
+			s.runner.TempDir = t.TempDir()
 			job.ID, job.Token = nextID(), "glcbt-64_the-token-of-the-job"
 			job.Variables = []runner.Variable{
 				{Key: "PASSWORD", Value: secrets["PASSWORD"], Masked: true},
@@ -41,10 +44,13 @@ func TestSecretsAreNowhereButInTheScript(t *testing.T) {
 			job.Script = []string{`printf %s "$PASSWORD" | sha256sum`, "echo running; while [ ! -e go ]; do sleep 0.1; done"}
 			job.AfterScript = []string{"echo after"}
 			var seen string
+			var driverKey []byte
 			result := s.runWhile(job, "\nrunning", func(context.CancelCauseFunc) error {
 				visible, err := s.everythingVisible()
 				seen = visible + "\n" + allArguments()
-				return errors.Join(err, s.goOn(job.ID))
+				key, keyErr := keyOfTheDriver(s.runner.TempDir)
+				driverKey = key
+				return errors.Join(err, keyErr, s.goOn(job.ID))
 			})
 			afterwards, err := s.everythingVisible()
 			require.NoError(t, err)
@@ -60,11 +66,35 @@ func TestSecretsAreNowhereButInTheScript(t *testing.T) {
 					require.NotContains(t, text, secret, where)
 					require.NotContains(t, text, base64.StdEncoding.EncodeToString([]byte(secret)), where)
 				}
+				require.NotContains(t, text, hex.EncodeToString(driverKey), where)
+				require.NotContains(t, text, base64.StdEncoding.EncodeToString(driverKey), where)
 			}
 			require.Contains(t, seen, `"idlecount.dev/job":`, "the test looks at what there is")
 			require.Contains(t, seen, "idlecount-executor", "the test looks at what runs")
 		})
 	}
+}
+
+// keyOfTheDriver reads the key that opens the streams of the only job that runs, from the note that its driver has left.
+func keyOfTheDriver(folder string) ([]byte, error) {
+	files, err := filepath.Glob(filepath.Join(folder, "*", "idlecount-pod.json"))
+	if err != nil || len(files) != 1 {
+		return nil, fmt.Errorf("one note of a driver is looked for, %v found: %w", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		return nil, err
+	}
+	var note struct {
+		Key []byte `json:"key"`
+	}
+	if err := json.Unmarshal(text, &note); err != nil {
+		return nil, err
+	}
+	if len(note.Key) != 32 {
+		return nil, fmt.Errorf("the driver's key has %d bytes: was the job reached by exec?", len(note.Key))
+	}
+	return note.Key, nil
 }
 
 // everythingVisible is all that who may look into the namespace sees, but for Secrets, which are for secrets.
