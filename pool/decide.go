@@ -19,6 +19,7 @@ type scene struct {
 	cache  *namespaceCache
 	expect *expectations
 	recall func(key) *memory // what earlier passes over a pool have learnt; never nil
+	burst  int               // creates in one plan, at most
 }
 
 // decision is a plan, and what it was made from.
@@ -92,7 +93,7 @@ func (s scene) want(p *pool) plan.Want {
 	anchor := s.anchor(p.key)
 	return plan.Want{
 		Count: policy.IdleCount, ScaleFactor: policy.ScaleFactor, ScaleFactorLimit: policy.ScaleFactorLimit,
-		IdleTime: policy.IdleTime, Template: current, Limit: p.runner.Limit, Burst: burst,
+		IdleTime: policy.IdleTime, Template: current, Limit: p.runner.Limit, Burst: s.burst,
 		NotBefore: s.recall(p.key).refused.until, Paused: paused(anchor), Drained: drained(anchor),
 	}
 }
@@ -109,7 +110,7 @@ func (s scene) around(p *pool, seen snapshot, formers []*corev1.ConfigMap) (plan
 		for _, k := range s.setup.ofRunner[p.owner()] {
 			if k != p.key {
 				q := s.setup.pools[k]
-				others.Pools = append(others.Pools, s.demand(q, seen.others[k.name], formerOf(seen, s.formers(q)).Claimed))
+				others.Pools = append(others.Pools, s.demand(q, seen.others[k.name], formerOf(seen, s.formers(q))))
 			}
 		}
 	}
@@ -127,9 +128,10 @@ func formerOf(seen snapshot, formers []*corev1.ConfigMap) plan.Former {
 }
 
 // demand is what a pool asks of its runner's limit. One that can't make pods now keeps what it has, and may try with one.
-func (s scene) demand(q *pool, t tally, formerClaimed int) plan.Demand {
+// What it replaces makes place for it, so that counts as its own.
+func (s scene) demand(q *pool, t tally, former plan.Former) plan.Demand {
 	want := s.want(q)
-	d := plan.Demand{Name: q.key.name, Stock: t.stock(), Want: want.Idle(t.claimed + formerClaimed)}
+	d := plan.Demand{Name: q.key.name, Stock: t.stock() + former.Stock, Want: want.Idle(t.claimed + former.Claimed)}
 	switch {
 	case want.Drained:
 		d.Want = 0

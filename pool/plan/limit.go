@@ -10,7 +10,7 @@ import (
 type Demand struct {
 	Name  string
 	Want  int // idle pods wanted
-	Stock int // pods that it has and nobody has claimed
+	Stock int // pods that nobody has claimed, of it and of those that it replaces
 }
 
 // Share shares out room among the pools of a runner, by name. They get one each in turn until each has what it wants or
