@@ -173,9 +173,10 @@ func (c *Checker) checkEnd(before, pod *corev1.Pod, gone bool, at time.Time) {
 		c.stats.Expired++
 	case mayExpire(pod, at):
 		c.stats.Rotated++
+	case c.emptying: // all may go
 	case c.sharesOut(poolOf(pod), at):
 		c.stats.GivenBack++
-	case !c.emptying:
+	default:
 		c.violate(Churned, pod, at, "it was idle or on its way, and wanted")
 	}
 }

@@ -51,6 +51,12 @@ func run(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
+	// Tests that break the cluster would break the run.
+	release, err := cluster.Lock(ctx, "tests", false, func() { progress("waiting for tests that break the cluster") })
+	if err != nil {
+		return err
+	}
+	defer release()
 	b, err := prepare(ctx, target.Kubeconfig(), s)
 	if err != nil {
 		return err
