@@ -12,7 +12,6 @@ import (
 
 	"idlecount.dev/idlecount/entrypoint/proof"
 	"idlecount.dev/idlecount/entrypoint/wire"
-	"idlecount.dev/idlecount/executor-plugin/kube"
 )
 
 // doors are where a job's containers can be entered without an exec, and the key that opens them. The zero value is none.
@@ -24,8 +23,8 @@ type doors struct {
 // reach is how one script's container is reached, again and again. By port-forward where that works: an exec makes the
 // container runtime start a process, which takes several times as long. By exec where it doesn't: that always works.
 type reach struct {
-	client *kube.Client
-	pod    string
+	byPort func(ctx context.Context, port uint16) (io.ReadWriteCloser, error)
+	byExec func(ctx context.Context) (io.ReadWriteCloser, error)
 	role   wire.Role
 	run    string // the script's id
 	doors  doors
@@ -56,7 +55,7 @@ func (r *reach) open(ctx context.Context) (io.ReadWriteCloser, error) {
 		}
 		r.shutDoor()
 	}
-	return r.client.Open(ctx, r.pod, string(r.role), wire.Binary, wire.CommandRun, "--id", r.run)
+	return r.byExec(ctx)
 }
 
 func (r *reach) shutDoor() {
@@ -74,7 +73,7 @@ func (r *reach) forward(ctx context.Context, to wire.Stream) (io.ReadWriteCloser
 	}
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
-	conn, err := r.client.Forward(ctx, r.pod, to.Port)
+	conn, err := r.byPort(ctx, to.Port)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +86,7 @@ func (r *reach) forward(ctx context.Context, to wire.Stream) (io.ReadWriteCloser
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("enter container %s of pod %s by port-forward: %w", r.role, r.pod, err), conn.Close())
+		return nil, errors.Join(fmt.Errorf("enter container %s by port-forward: %w", r.role, err), conn.Close())
 	}
 	return conn, nil
 }

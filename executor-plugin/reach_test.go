@@ -1,177 +1,132 @@
 package main
 
 import (
-	"bytes"
-	"fmt"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
+	"bufio"
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"idlecount.dev/idlecount/e2e/runner"
-	"idlecount.dev/idlecount/executor-plugin/job"
-	"idlecount.dev/idlecount/pool/claim"
+	"idlecount.dev/idlecount/entrypoint/proof"
+	"idlecount.dev/idlecount/entrypoint/wire"
 )
 
-// stages counts the parts of a job that ran a script.
-func stages(result runner.Result) int {
-	n := 0
-	for _, call := range result.Calls {
-		if !slices.Contains([]string{"config", "prepare", "cleanup"}, call.Stage) {
-			n++
-		}
-	}
-	return n
+// ends are what a reach opens, and how often it was told to forget the door.
+type ends struct {
+	ports, execs, forgets int
+	pid1                  func(conn net.Conn) // the other end of a port-forward; nil = it doesn't stand
 }
 
-func TestAJobIsOneExec(t *testing.T) {
-	g := newGround(t)
-	g.idle(t, 1)
-	w := gated(t, g)
-	// Large both ways: frames of the way there and back must not care.
-	job := script("#"+strings.Repeat("x", 3<<20), "head -c 20000000 /dev/zero | tr '\\0' y; echo", "echo end; exit 9")
-	job.AfterScript = []string{"echo after"}
-	result := g.runner.Run(t.Context(), job, nil)
-	require.Equal(t, 9, result.ExitCode, "%s", tailOf(result.Log))
-	require.Equal(t, 2000000, bytes.Count(result.Output("build_script"), []byte("yyyyyyyyyy")))
-	require.Equal(t, 1, w.count("exec"), "the handshake")
-	require.Equal(t, stages(result), w.count("portforward"))
-	require.GreaterOrEqual(t, stages(result), 4)
-}
+var errNoForward = errors.New("no port-forward today")
 
-func tailOf(log []byte) []byte { return log[max(0, len(log)-4000):] }
-
-// Whoever may not forward ports gets by with execs, and pays for the try once a job.
-func TestWithoutTheRightToForwardPorts(t *testing.T) {
-	g := newGround(t)
-	g.idle(t, 1)
-	role, err := g.client.RbacV1().Roles(g.namespace).Get(t.Context(), "driver", metav1.GetOptions{})
-	require.NoError(t, err)
-	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "pods/portforward") })
-	require.Len(t, role.Rules, len(claim.Rules())-1)
-	_, err = g.client.RbacV1().Roles(g.namespace).Update(t.Context(), role, metav1.UpdateOptions{})
-	require.NoError(t, err)
-	w := gated(t, g)
-	result := g.run(t, script("echo hi"))
-	require.Equal(t, runner.Success, result.Status)
-	require.Equal(t, 1, w.count("portforward"))
-	require.Equal(t, 1+stages(result), w.count("exec"))
-	require.NotContains(t, string(result.Log), "portforward")
-}
-
-// A server without the subresource, or something on the way that doesn't let it through or doesn't answer.
-func TestAWayThatIsClosed(t *testing.T) {
-	for sentence, closeIt := range map[string]func(w *gate){
-		"refused": func(w *gate) { w.set("portforward", "") },
-		"silent":  func(w *gate) { w.set("", "portforward") },
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			g := newGround(t)
-			g.idle(t, 1)
-			w := gated(t, g)
-			closeIt(w)
-			result := g.run(t, script("echo hi"))
-			require.Equal(t, runner.Success, result.Status)
-			require.Equal(t, 1, w.count("portforward"))
-			require.Equal(t, 1+stages(result), w.count("exec"))
-		})
-	}
-}
-
-// Streams are cut again and again while a script counts: every number comes once, over the one way and the other.
-func TestCutsUnderAScript(t *testing.T) {
-	const lines, cuts = 700, 6
-	for sentence, meanwhile := range map[string]func(w *gate){
-		"port-forwards come back":    func(*gate) {},
-		"then execs are all that is": func(w *gate) { w.set("portforward", "") },
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			g := newGround(t)
-			g.idle(t, 1)
-			w := gated(t, g)
-			var live []*trigger
-			broken := 0
-			for i := range cuts {
-				live = append(live, &trigger{word: fmt.Sprintf("line %d end", 100*(i+1)), then: func() {
-					broken += w.cut("portforward") + w.cut("exec")
-					if i == cuts/2 {
-						meanwhile(w)
-					}
-				}})
-			}
-			job := script(fmt.Sprintf("i=0; while [ $i -lt %d ]; do echo line $i end; i=$((i+1)); sleep 0.01; done; exit 5", lines))
-			result := g.runner.Run(t.Context(), job, all(live))
-			require.Equal(t, 5, result.ExitCode, "%s", result.Log)
-			require.GreaterOrEqual(t, broken, cuts)
-			require.GreaterOrEqual(t, w.count("portforward"), stages(result)+cuts/2)
-			var want, got strings.Builder
-			for i := range lines {
-				fmt.Fprintf(&want, "line %d end\n", i)
-			}
-			for line := range strings.Lines(string(result.Output("build_script"))) {
-				if strings.HasPrefix(line, "line ") {
-					got.WriteString(line)
-				}
-			}
-			require.Equal(t, want.String(), got.String())
-			require.NotContains(t, string(result.Log), "the connection to the script broke", "nobody was away for long")
-		})
-	}
-}
-
-// all writes to each.
-type all []*trigger
-
-func (a all) Write(p []byte) (int, error) {
-	for _, w := range a {
-		if _, err := w.Write(p); err != nil {
-			return 0, err
-		}
-	}
-	return len(p), nil
-}
-
-// A job finds the ports in its pod, and gets nothing from them but PID 1's half of a proof.
-func TestAJobThatKnocksAtTheDoors(t *testing.T) {
-	g := newGround(t)
-	g.idle(t, 1)
-	g.runner.TempDir = t.TempDir()
-	work := script(
-		`doors=$(while read -r _ local _ state _; do [ "$state" != 0A ] || case $local in 0100007F:*) echo $((16#${local#*:}));; esac; done < /proc/net/tcp)`,
-		`for door in $doors; do`,
-		`  exec 3<>/dev/tcp/127.0.0.1/$door; for i in 1 2 3 4 5 6 7 8; do echo '{"command":"run","id":"a"}'; done >&3 2>/dev/null`,
-		`  echo "door: $(cat <&3 2>/dev/null | wc -c) bytes"; exec 3>&-`,
-		`done`,
-		`cat /idlecount/run/claim; tr '\0' ' ' < /proc/1/environ; tr '\0' ' ' < /proc/1/cmdline; cat /idlecount/run/*/* 2>/dev/null || true; echo the end`)
-	var key string
-	g.runner.Observe = func(stage string, _ int) {
-		if stage == "build_script" {
-			open := noteOf(t, g, work.ID)
-			key = fmt.Sprintf("%x", open.key.Seed())
-		}
-	}
-	result := g.run(t, work)
-	require.Equal(t, runner.Success, result.Status)
-	output := string(result.Output("build_script"))
-	require.Equal(t, 2, strings.Count(output, "\ndoor: "), "build's and helper's")
-	require.Equal(t, 2, strings.Count(output, "\ndoor: 96 bytes\n"), "a nonce and a signature")
-	require.Contains(t, output, "the end")
-	require.Len(t, key, 64)
-	require.NotContains(t, string(result.Log), key)
-}
-
-// noteOf reads the note of the only job that runs.
-func noteOf(t *testing.T, g *ground, id int64) doors {
+// newReach is one to a PID 1 with a key; the driver's is in it.
+func newReach(t *testing.T, pid1 ed25519.PublicKey) (*reach, *ends) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(g.runner.TempDir, "*", "idlecount-pod.json"))
+	key, err := proof.NewKey()
 	require.NoError(t, err)
-	require.Len(t, files, 1)
-	pod, open := found(job.Env{"JOB_RESPONSE_FILE": files[0]}, strconv.FormatInt(id, 10), g.namespace)
-	require.NotNil(t, pod)
-	return open
+	e := &ends{}
+	return &reach{
+		role: wire.Build, run: "a",
+		doors: doors{key, map[wire.Role]wire.Stream{wire.Build: {Port: 40001, Key: proof.Text(pid1)}}},
+		byPort: func(ctx context.Context, port uint16) (io.ReadWriteCloser, error) {
+			require.EqualValues(t, 40001, port)
+			if e.ports++; e.pid1 == nil {
+				return nil, errNoForward
+			}
+			here, there := net.Pipe()
+			go e.pid1(there)
+			return here, nil
+		},
+		byExec: func(context.Context) (io.ReadWriteCloser, error) { e.execs++; return nil, nil },
+		forget: func() { e.forgets++ },
+	}, e
+}
+
+// answering is a PID 1 that takes the request and says so many bytes before it hangs up.
+func answering(t *testing.T, own ed25519.PrivateKey, r *reach, bytes int) func(conn net.Conn) {
+	return func(conn net.Conn) {
+		defer conn.Close()
+		var request wire.Request
+		if err := proof.PID1(conn, own, proof.Public(r.doors.key)); err != nil {
+			t.Error(err)
+			return
+		}
+		line, err := bufio.NewReader(conn).ReadBytes('\n')
+		if err != nil || json.Unmarshal(line, &request) != nil || request != (wire.Request{Command: wire.CommandRun, ID: "a"}) {
+			t.Errorf("a request for script a is wanted, there was %q, %v", line, err)
+		}
+		_, _ = conn.Write(make([]byte, bytes))
+	}
+}
+
+func TestWhichWayAScriptIsReached(t *testing.T) {
+	pid1, err := proof.NewKey()
+	require.NoError(t, err)
+	other, err := proof.NewKey()
+	require.NoError(t, err)
+	// use opens a stream, reads it to its end, as often as told.
+	use := func(t *testing.T, r *reach, times int) {
+		t.Helper()
+		for range times {
+			conn, err := r.open(t.Context())
+			require.NoError(t, err)
+			if conn != nil {
+				_, _ = io.Copy(io.Discard, conn)
+				require.NoError(t, conn.Close())
+			}
+		}
+	}
+	cases := map[string]struct {
+		set  func(t *testing.T, r *reach, e *ends)
+		want ends // after three connections
+	}{
+		"it works, and breaks": {func(t *testing.T, r *reach, e *ends) { e.pid1 = answering(t, pid1, r, 5) }, ends{ports: 3}},
+		"it stands, and nothing comes": {
+			func(t *testing.T, r *reach, e *ends) { e.pid1 = answering(t, pid1, r, 0) }, ends{ports: 1, execs: 2, forgets: 1},
+		},
+		"it doesn't stand": {func(*testing.T, *reach, *ends) {}, ends{ports: 1, execs: 3, forgets: 1}},
+		"somebody else listens": {
+			func(_ *testing.T, r *reach, e *ends) {
+				e.pid1 = func(conn net.Conn) { _ = proof.PID1(conn, other, proof.Public(r.doors.key)); _ = conn.Close() }
+			}, ends{ports: 1, execs: 3, forgets: 1},
+		},
+		"nobody says a word": {
+			func(_ *testing.T, _ *reach, e *ends) {
+				e.pid1 = func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
+			}, ends{ports: 1, execs: 3, forgets: 1},
+		},
+		"the key is none":         {func(_ *testing.T, r *reach, _ *ends) { r.doors.streams[wire.Build] = wire.Stream{Port: 1, Key: "x"} }, ends{execs: 3, forgets: 1}},
+		"the other container's":   {func(_ *testing.T, r *reach, _ *ends) { r.role = wire.Helper }, ends{execs: 3}},
+		"there is no door at all": {func(_ *testing.T, r *reach, _ *ends) { r.doors = doors{} }, ends{execs: 3}},
+	}
+	for sentence, c := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, e := newReach(t, proof.Public(pid1))
+				c.set(t, r, e)
+				use(t, r, 3)
+				e.pid1 = nil
+				require.Equal(t, c.want, *e)
+			})
+		})
+	}
+}
+
+// A stage that is stopped doesn't go on to an exec.
+func TestAStopWhileADoorIsTried(t *testing.T) {
+	pid1, err := proof.NewKey()
+	require.NoError(t, err)
+	r, e := newReach(t, proof.Public(pid1))
+	ctx, stop := context.WithCancelCause(t.Context())
+	e.pid1 = func(net.Conn) { stop(errStopped) }
+	_, err = r.open(ctx)
+	require.ErrorIs(t, err, errStopped)
+	require.Equal(t, 1, e.ports)
+	require.Zero(t, e.execs+e.forgets)
 }

@@ -51,7 +51,13 @@ func runScript(ctx context.Context, t target, env job.Env, call Call, out io.Wri
 	s := scene{target: t, pod: pod, role: role}
 	script := stream.Script{ID: call.Part + "-" + rand.String(8), Text: text}
 	way := &reach{
-		client: t.client, pod: pod.Name, role: role, run: script.ID, doors: open,
+		byPort: func(ctx context.Context, port uint16) (io.ReadWriteCloser, error) {
+			return t.client.Forward(ctx, pod.Name, port)
+		},
+		byExec: func(ctx context.Context) (io.ReadWriteCloser, error) {
+			return t.client.Open(ctx, pod.Name, string(role), wire.Binary, wire.CommandRun, "--id", script.ID)
+		},
+		role: role, run: script.ID, doors: open,
 		forget: func() { leave(env, id, pod, doors{}) },
 	}
 	exit, err := s.follow(ctx, script, way, out, cancel)
