@@ -95,12 +95,13 @@ func (p *pass) unclaimed() int {
 func (p *pass) live() int { return p.unclaimed() + p.claimed }
 
 // room is how many more pods the runner's limit allows this pool. Pods that are ending still hold what they had. Those that
-// expire soon may be replaced beyond this pool's share, but not with what others lack of theirs.
+// expire soon, and those of another template, may be replaced beyond this pool's share, but not with what others lack of
+// theirs.
 func (p *pass) room() int {
 	if p.want.Limit <= 0 {
 		return math.MaxInt
 	}
-	own := p.share - len(p.fresh) - len(p.warming)
+	own := p.share - (len(p.fresh) - p.outdated(p.fresh)) - len(p.warming)
 	return max(0, min(p.places(), own, max(p.share-p.unclaimed(), p.places()-p.lacking)))
 }
 

@@ -104,8 +104,12 @@ func (w *world) have(s *stage) plan.Have {
 		stock := count(other.pods, plan.Idle, plan.Warming)
 		if other == s.follows {
 			have.Former = plan.Former{Stock: stock, Claimed: count(other.pods, plan.Claimed)}
-		} else if other.follows != s {
-			have.Others.Pools = append(have.Others.Pools, plan.Demand{Name: other.name, Want: other.want.Idle(count(other.pods, plan.Claimed)), Stock: stock})
+		} else if other.follows != s && !other.want.Removed {
+			d := plan.Demand{Name: other.name, Want: other.want.Idle(count(other.pods, plan.Claimed)), Stock: stock}
+			if other.want.Drained {
+				d.Want = 0
+			}
+			have.Others.Pools = append(have.Others.Pools, d)
 		}
 		have.Others.Live += stock + count(other.pods, plan.Claimed)
 		have.Others.Ending += count(other.pods, plan.Ending)
@@ -165,19 +169,26 @@ func TestWhereNewPodsDontStartTheOldOnesStay(t *testing.T) {
 	require.Less(t, w.made, 20, "no pods are made in a loop")
 }
 
-// TestARolloutUnderALimitEnds: there is no place for a surge, so ready pods dip, by no more than that.
+// TestARolloutUnderALimitEnds: where the limit has no place for the whole surge, ready pods dip, by no more than that; where it
+// has, they don't.
 func TestARolloutUnderALimitEnds(t *testing.T) {
 	for n := 1; n <= 12; n++ {
-		s := &stage{name: "p", want: wants(n, limited(n))}
-		w := newWorld(t, s)
-		for s.idle() < n {
-			w.tick("fill")
-		}
-		s.want.Template = "t2"
-		for i := 0; s.idle() < n || slices.ContainsFunc(s.pods, func(p plan.Pod) bool { return p.Template != "t2" }); i++ {
-			w.tick("rollout")
-			require.GreaterOrEqual(t, s.idle(), n-plan.Surge(n))
-			require.Less(t, i, 200, "the rollout of %d doesn't end", n)
+		for _, spare := range []int{0, 1, 5} {
+			s := &stage{name: "p", want: wants(n, limited(n+spare))}
+			w := newWorld(t, s)
+			for s.idle() < n {
+				w.tick("fill")
+			}
+			least := n
+			if spare < plan.Surge(n) {
+				least -= plan.Surge(n)
+			}
+			s.want.Template = "t2"
+			for i := 0; s.idle() < n || slices.ContainsFunc(s.pods, func(p plan.Pod) bool { return p.Template != "t2" }); i++ {
+				w.tick("rollout")
+				require.GreaterOrEqual(t, s.idle(), least, "%d pods, room for %d more", n, spare)
+				require.Less(t, i, 200, "the rollout of %d doesn't end, with room for %d more", n, spare)
+			}
 		}
 	}
 }
