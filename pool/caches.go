@@ -110,6 +110,20 @@ func (c *caches) all() map[string]*namespaceCache {
 	return maps.Clone(c.namespaces)
 }
 
+// newNamespaceCache is an empty cache whose watches have not begun.
+func newNamespaceCache(client kubernetes.Interface, namespace string) *namespaceCache {
+	ours := func(o *metav1.ListOptions) { o.LabelSelector = factory.LabelPool }
+	return &namespaceCache{
+		stop: make(chan struct{}),
+		pods: coreinformers.NewFilteredPodInformer(client, namespace, 0, cache.Indexers{
+			byPool: labelIndex(factory.LabelPool), byRunner: labelIndex(factory.LabelRunner),
+		}, ours),
+		anchors: coreinformers.NewFilteredConfigMapInformer(client, namespace, 0, cache.Indexers{
+			byRunner: labelIndex(factory.LabelRunner),
+		}, ours),
+	}
+}
+
 // ensure starts the watches of a namespace, where there are none.
 func (c *caches) ensure(namespace string) error {
 	c.mu.Lock()
@@ -117,16 +131,7 @@ func (c *caches) ensure(namespace string) error {
 	if c.namespaces[namespace] != nil {
 		return nil
 	}
-	ours := func(o *metav1.ListOptions) { o.LabelSelector = factory.LabelPool }
-	n := &namespaceCache{
-		stop: make(chan struct{}),
-		pods: coreinformers.NewFilteredPodInformer(c.client, namespace, 0, cache.Indexers{
-			byPool: labelIndex(factory.LabelPool), byRunner: labelIndex(factory.LabelRunner),
-		}, ours),
-		anchors: coreinformers.NewFilteredConfigMapInformer(c.client, namespace, 0, cache.Indexers{
-			byRunner: labelIndex(factory.LabelRunner),
-		}, ours),
-	}
+	n := newNamespaceCache(c.client, namespace)
 	for resource, informer := range map[string]cache.SharedIndexInformer{"pods": n.pods, "configmaps": n.anchors} {
 		err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 			c.onError(namespace, resource, err)

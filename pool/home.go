@@ -36,7 +36,7 @@ func (h *home) recall(ctx context.Context, configured []string) (old []string, e
 	if err != nil {
 		return nil, fmt.Errorf("read which namespaces the lease %s has noted: %w", h.lease, err)
 	}
-	h.noted = strings.FieldsFunc(lease.Annotations[annotationNamespaces], func(r rune) bool { return r == ',' })
+	h.noted = noted(lease.Annotations[annotationNamespaces])
 	for _, namespace := range h.noted {
 		if !slices.Contains(configured, namespace) {
 			old = append(old, namespace)
@@ -54,6 +54,11 @@ func (h *home) add(ctx context.Context, namespaces []string) error {
 		}
 	}
 	return h.note(ctx, all)
+}
+
+// noted reads what note has written.
+func noted(annotation string) []string {
+	return strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' })
 }
 
 // note writes the namespaces into the lease, where they differ from what stands there.

@@ -103,7 +103,7 @@ func deletes(r plan.Result, reason plan.Reason) bool {
 // scene is what passes over a namespace's pools decide by now.
 func (c *controller) scene(n *namespaceCache) scene {
 	return scene{
-		now: c.clock.Now(), lease: c.home.lease, setup: c.setup.Load(), cache: n, expect: c.expect,
+		now: c.clock.Now(), lease: c.home.lease, setup: c.setup.Load(), cache: n, expect: c.expect, burst: burst,
 		recall: func(k key) *memory {
 			if m := c.memory[k]; m != nil {
 				return m

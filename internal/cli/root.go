@@ -60,6 +60,7 @@ It reads the config.toml that GitLab Runner has already. Exit codes: 0 done, 1 e
 		newRun(streams),
 		newStatus(streams),
 		newSchedule(streams),
+		newPlan(streams),
 		newPause(streams),
 		newResume(streams),
 		newDrain(streams),
