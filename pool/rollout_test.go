@@ -141,6 +141,35 @@ func TestWhereTheNewShapeDoesNotStartTheOldPodsStay(t *testing.T) {
 	require.Equal(t, 5, m.metric("idlecount_pods_created_total"))
 }
 
+// TestWhereTheNewTemplateDoesNotStartTheStatusSaysSo: enough pods are idle all the while, so nothing else would tell.
+func TestWhereTheNewTemplateDoesNotStartTheStatusSaysSo(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	file := newReloads(t)
+	g.manage(g.config("idle_count = 2", nowhere), file.option)
+	g.view.await(t, "two pods are made", func() bool { return len(g.view.in(factory.Warming)) == 2 })
+	for _, pod := range g.view.in(factory.Warming) {
+		g.kubelet(pod, ready)
+	}
+	before := uids(g.view.awaitPods(t, 2, factory.Idle))
+	g.steady(2)
+	next := g.config("idle_count = 2", nowhere)
+	next.Runners[0].Kubernetes.IdleEntrypointImage = "entrypoint:2"
+	file.load(next)
+	g.view.await(t, "a replacement is tried", func() bool { return len(g.view.in(factory.Warming)) == 1 })
+	for _, pod := range g.view.in(factory.Warming) {
+		g.kubelet(pod, func(s *corev1.PodStatus) {
+			s.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+			s.InitContainerStatuses = []corev1.ContainerStatus{{Name: "entrypoint", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+				Reason: "ImagePullBackOff", Message: `Back-off pulling image "entrypoint:2": ErrImagePull: entrypoint:2: not found`,
+			}}}}
+		})
+	}
+	short := g.view.awaitShortfall(t, status.ImagePull)
+	require.True(t, short.Replacing)
+	require.Equal(t, before, uids(g.view.in(factory.Idle)))
+}
+
 // TestARolloutUnderAQuotaEnds has no place for a surge: some of the old pods have to go first.
 func TestARolloutUnderAQuotaEnds(t *testing.T) {
 	t.Parallel()

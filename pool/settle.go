@@ -90,23 +90,25 @@ func (p *pass) status(r plan.Result, short *plan.Shortfall, before status.Status
 		}
 	}
 	s.ConfigError = p.broken
-	s.Shortfall = p.shortfallStatus(short, before.Shortfall)
+	s.Shortfall = p.shortfallStatus(short, before.Shortfall, r.Counts.Idle-r.Counts.Expiring >= r.Wanted)
 	return s
 }
 
 // shortfallStatus keeps what a shortfall was called and since when, while it is the same one.
-func (p *pass) shortfallStatus(short *plan.Shortfall, before *status.Shortfall) *status.Shortfall {
+func (p *pass) shortfallStatus(short *plan.Shortfall, before *status.Shortfall, replacing bool) *status.Shortfall {
 	if short == nil {
 		return nil
 	}
-	s := &status.Shortfall{Reason: status.Reason(short.Reason), Message: short.Message, Since: p.now.UTC().Truncate(time.Second)}
+	s := &status.Shortfall{
+		Reason: status.Reason(short.Reason), Message: short.Message, Since: p.now.UTC().Truncate(time.Second), Replacing: replacing,
+	}
 	if before != nil && before.Reason == s.Reason {
 		s.Since = before.Since
 		if p.now.Before(p.memory.messageAt.Add(messageEvery)) {
 			s.Message = before.Message
 		}
 	}
-	if before == nil || *before != *s {
+	if before == nil || before.Reason != s.Reason || before.Message != s.Message {
 		p.memory.messageAt = p.now
 	}
 	return s

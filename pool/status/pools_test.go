@@ -170,6 +170,12 @@ func TestReason(t *testing.T) {
 		"a shortfall that is over says nothing": {
 			pool: status.Pool{Managed: true, Want: 1, Idle: 1, Shortfall: &status.Shortfall{Reason: status.Quota, Since: noon}},
 		},
+		"a full pool whose pods can't be replaced by those of a changed configuration": {
+			pool: status.Pool{Managed: true, Want: 1, Idle: 1, Shortfall: &status.Shortfall{
+				Reason: status.ImagePull, Message: "entrypoint:2: not found", Since: noon.Add(-time.Minute), Replacing: true,
+			}},
+			want: "replacements of the idle pods, which a changed configuration asks for, are missing: ImagePull for 60s: entrypoint:2: not found",
+		},
 		"pods that warm": {
 			pool: status.Pool{Managed: true, Short: 3, Warming: 2, OldestWarming: warming},
 			want: "3 short: 2 warming, the first for 12s",

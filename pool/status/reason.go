@@ -87,6 +87,10 @@ func (p Pool) Reason(manager *Manager, now time.Time) string {
 		return fmt.Sprintf("%d short: paused; `idlecount resume` fills the pool again", p.Short)
 	case p.Paused:
 		return "paused; `idlecount resume` ends that"
+	case p.Short == 0 && p.Shortfall != nil && p.Shortfall.Replacing:
+		s := *p.Shortfall
+		return fmt.Sprintf("replacements of the idle pods, which a changed configuration asks for, are missing: %s for %s: %s",
+			s.Reason, Age(s.Since, now), oneLine(s.Message))
 	case p.Short == 0:
 		return ""
 	}

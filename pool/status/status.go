@@ -33,11 +33,14 @@ type Status struct {
 	Lease string `json:"lease,omitempty"`
 }
 
-// Shortfall is why a pool has fewer idle pods than it wants.
+// Shortfall is why a pool has fewer idle pods than it wants, or none yet of what a changed configuration makes.
 type Shortfall struct {
 	Reason  Reason    `json:"reason"`
 	Message string    `json:"message"` // the server's own words
 	Since   time.Time `json:"since"`
+	// Replacing is true where enough pods are idle, but they are those of the configuration before: their replacements are
+	// what is missing.
+	Replacing bool `json:"replacing,omitempty"`
 }
 
 // Reason is the kind of a shortfall; the set is small and fixed, since it is a metric label too.
