@@ -18,7 +18,7 @@ const (
 	commandVersion = "version"
 	// defaultGrace is what a cancelled script gets between TERM and KILL.
 	defaultGrace = 10 * time.Second
-	usage        = "usage: entrypoint install|serve|claim|run|cancel|version [--dir DIR] [--job ID] [--key KEY] [--id ID] [--grace DURATION]"
+	usage        = "usage: entrypoint install|serve|pause|claim|run|cancel|version [--dir DIR] [--job ID] [--key KEY] [--id ID] [--grace DURATION]"
 )
 
 // command is what the arguments say; job is set for claim, and key may be, id for run and cancel, grace for cancel.
@@ -41,7 +41,7 @@ func parse(args []string) (command, error) {
 	flags.SetOutput(io.Discard)
 	flags.StringVar(&c.dir, "dir", wire.Dir, "")
 	switch c.name {
-	case wire.CommandInstall, wire.CommandServe, commandVersion:
+	case wire.CommandInstall, wire.CommandServe, wire.CommandPause, commandVersion:
 	case wire.CommandClaim:
 		flags.StringVar(&c.job, "job", "", "")
 		flags.StringVar(&c.key, "key", "", "")

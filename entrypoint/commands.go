@@ -54,6 +54,8 @@ func run(args, env []string, std streams) int {
 		err = install(c.dir, runDir)
 	case wire.CommandServe:
 		code, err = serve(runDir, env, std.err)
+	case wire.CommandPause:
+		pause()
 	case wire.CommandClaim:
 		code, err = claim(runDir, c.job, c.key, env, std.out)
 	case wire.CommandRun:

@@ -5,6 +5,7 @@
 //
 //	entrypoint install                  copies itself to DIR/bin, in an init container
 //	entrypoint serve                    PID 1: waits for a claim, runs scripts, ends itself when nobody needs it
+//	entrypoint pause                    PID 1 of a pause pod: does nothing until it is told to end
 //	entrypoint claim --job ID [--key KEY]
 //	                                    binds the pod to a job, prints a wire.ClaimResult. With the public key of a driver
 //	                                    the PID 1s listen for that driver on the loopback of the pod

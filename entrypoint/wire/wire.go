@@ -46,6 +46,7 @@ const DefaultAbandonTime = 10 * time.Minute
 const (
 	CommandInstall = "install" // copies the binary to Dir/bin; the init container
 	CommandServe   = "serve"   // PID 1
+	CommandPause   = "pause"   // PID 1 of a pause pod
 	CommandClaim   = "claim"   // --job ID [--key KEY], the driver's public key: see Stream
 	CommandRun     = "run"     // --id ID; frames on stdin and stdout
 	CommandCancel  = "cancel"  // --id ID --grace DURATION
