@@ -87,12 +87,8 @@ func (p Pool) Reason(manager *Manager, now time.Time) string {
 		return fmt.Sprintf("%d short: paused; `idlecount resume` fills the pool again", p.Short)
 	case p.Paused:
 		return "paused; `idlecount resume` ends that"
-	case p.Short == 0 && p.Shortfall != nil && p.Shortfall.Replacing:
-		s := *p.Shortfall
-		return fmt.Sprintf("replacements of the idle pods, which a changed configuration asks for, are missing: %s for %s: %s",
-			s.Reason, Age(s.Since, now), oneLine(s.Message))
 	case p.Short == 0:
-		return ""
+		return p.full(now)
 	}
 	short := fmt.Sprintf("%d short: ", p.Short)
 	switch {
@@ -106,6 +102,16 @@ func (p Pool) Reason(manager *Manager, now time.Time) string {
 	default:
 		return short + "the manager has named no reason yet"
 	}
+}
+
+// full says what is to be known of a pool that has what it wants: that its pods are still those of a former configuration.
+func (p Pool) full(now time.Time) string {
+	if p.Shortfall == nil || !p.Shortfall.Replacing {
+		return ""
+	}
+	s := *p.Shortfall
+	return fmt.Sprintf("replacements of the idle pods, which a changed configuration asks for, are missing: %s for %s: %s",
+		s.Reason, Age(s.Since, now), oneLine(s.Message))
 }
 
 // drained says how far the draining of a pool is.
