@@ -10,7 +10,9 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -107,13 +109,18 @@ func (b *bench) awaitServiceAccount(ctx context.Context) error {
 	}
 }
 
-// close ends the manager and removes what it made.
+// cleanWithin bounds how long what was made takes to go.
+const cleanWithin = 5 * time.Minute
+
+// close ends the manager and removes what it made. It returns when that is gone: whatever comes next, a machine that is busy
+// with it would be measured.
 func (b *bench) close() error {
 	if b.manager != nil {
 		b.manager.Stop()
 	}
 	b.stop()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	progress("removing the pods")
+	ctx, cancel := context.WithTimeout(context.Background(), cleanWithin)
 	defer cancel()
 	var errs error
 	for _, namespace := range []string{b.pools.Namespace, b.bare} {
@@ -122,8 +129,32 @@ func (b *bench) close() error {
 	return errors.Join(errs, os.RemoveAll(b.folder))
 }
 
+// deletePods deletes all pods of a namespace and waits until they are gone. One request for all of them would be cut off:
+// the API server deletes them one by one.
 func (b *bench) deletePods(ctx context.Context, namespace string) error {
-	return b.client.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{})
+	for {
+		pods, err := b.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if len(pods.Items) == 0 {
+			return nil
+		}
+		group, deleting := errgroup.WithContext(ctx)
+		group.SetLimit(parallel)
+		for _, pod := range pods.Items {
+			group.Go(func() error {
+				err := b.client.CoreV1().Pods(namespace).Delete(deleting, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+				if apierrors.IsNotFound(err) {
+					return nil
+				}
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return fmt.Errorf("delete the pods in namespace %s: %w", namespace, err)
+		}
+	}
 }
 
 func (b *bench) managerLog() string {
