@@ -155,6 +155,9 @@ func TestAManagerWithTheRightsOfTheManifests(t *testing.T) {
 	require.Contains(t, body, "process_resident_memory_bytes")
 	before := pods()
 	require.Len(t, before, 1)
+	require.Eventually(t, func() bool { return strings.Contains(first.log.String(), "preflight checks are done") }, 30*time.Second, 50*time.Millisecond,
+		"no preflight:\n%s", first.log)
+	require.NotContains(t, first.log.String(), `"check":"rights"`, "the manifests give all the rights that there are to check")
 
 	code, stdout, stderr = c.idlecount(t, "status", "-o", "json")
 	require.Equal(t, cli.ExitOK, code)

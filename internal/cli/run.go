@@ -121,7 +121,10 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	defer stop()
 	log.Info("idlecount starts", "version", version.String(), "server", cluster.server, "from", cluster.source, "identity", identity)
-	reloads, endReloads := o.watchFiles(ctx, since, log)
+	look, endLooking := inspect(ctx, cluster, o.leaseNamespace, log)
+	defer endLooking()
+	look(cfg)
+	reloads, endReloads := o.watchFiles(ctx, since, look, log)
 	defer endReloads()
 	err = pool.Run(ctx, pool.Options{
 		Client: cluster, Config: cfg, Reloads: reloads,
@@ -135,8 +138,8 @@ func (o *runOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// watchFiles loads the files again whenever they change, and at SIGHUP, until end is called.
-func (o *runOptions) watchFiles(ctx context.Context, since reload.State, log *slog.Logger) (reloads <-chan pool.Reload, end func()) {
+// watchFiles loads the files again whenever they change, and at SIGHUP, until end is called. look is told of what can be used.
+func (o *runOptions) watchFiles(ctx context.Context, since reload.State, look func(*config.Config), log *slog.Logger) (reloads <-chan pool.Reload, end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	loaded := make(chan pool.Reload)
 	hangups := make(chan os.Signal, 1)
@@ -148,6 +151,7 @@ func (o *runOptions) watchFiles(ctx context.Context, since reload.State, log *sl
 			cfg, err := config.Load(o.files)
 			if err == nil {
 				logWarnings(log, cfg)
+				look(cfg)
 			}
 			select {
 			case loaded <- pool.Reload{Config: cfg, Err: err}:
