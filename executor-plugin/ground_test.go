@@ -65,7 +65,7 @@ var built = sync.OnceValues(func() (*artefacts, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the driver: %w\n%s", err, out)
 	}
-	set, err := images.Build(ctx, nil, images.Entrypoint, images.Helper, images.JobBash, images.JobBusybox)
+	set, err := images.Build(ctx, nil, images.Entrypoint, images.Helper, images.JobBash, images.JobBusybox, images.JobNonRoot)
 	if err != nil {
 		return nil, err
 	}

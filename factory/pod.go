@@ -3,6 +3,7 @@ package factory
 import (
 	"encoding/json"
 	"maps"
+	"path"
 	"slices"
 	"time"
 
@@ -22,7 +23,7 @@ const initBinary = "/entrypoint"
 
 // Volumes of a pod. All are emptyDirs: what a job leaves behind goes with its pod.
 const (
-	volumeEntrypoint = "idlecount" // at wire.Dir
+	volumeEntrypoint = "idlecount" // at wire.Dir in the init container
 	volumeBuilds     = "builds"
 	volumeCache      = "cache"
 )
@@ -159,7 +160,18 @@ func mainContainer(r config.Runner, s Shape, role wire.Role, idleTime time.Durat
 		},
 		Resources:       c.Resources.requirements(),
 		SecurityContext: c.Security.context(),
-		VolumeMounts:    append([]corev1.VolumeMount{{Name: volumeEntrypoint, MountPath: wire.Dir}}, workMounts(s)...),
+		VolumeMounts:    append(entrypointMounts(), workMounts(s)...),
+	}
+}
+
+// entrypointMounts are the two folders that the init container made, each by itself: the volume is everybody's to write,
+// so what lies in it could be moved away and replaced by any user of one container, and be run as another user in the
+// other one. A mount can't be moved, and in RunDir nobody can move what isn't theirs.
+func entrypointMounts() []corev1.VolumeMount {
+	bin, run := path.Dir(wire.Binary), wire.RunDir
+	return []corev1.VolumeMount{
+		{Name: volumeEntrypoint, MountPath: bin, SubPath: path.Base(bin), ReadOnly: true},
+		{Name: volumeEntrypoint, MountPath: run, SubPath: path.Base(run)},
 	}
 }
 
