@@ -51,6 +51,11 @@ func serve(runDir string, env []string, stderr io.Writer) (int, error) {
 	if err := files.Make(); err != nil {
 		return 0, err
 	}
+	// The folder is the init container's user's, who may move what others have there. A job that runs as that user by
+	// chance must not where the helper is root. Without the right to do this it stays as it is.
+	if os.Geteuid() == 0 {
+		_ = os.Lchown(runDir, 0, 0)
+	}
 	own := filepath.Join(runDir, string(set.role))
 	if err := os.Mkdir(own, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return 0, fmt.Errorf("make the folder of this container: %w", err)
@@ -64,9 +69,9 @@ func serve(runDir string, env []string, stderr io.Writer) (int, error) {
 		return 0, err
 	}
 	defer listener.Close()
-	// SIGHUP and SIGPIPE would end a Go program: the one is nothing to PID 1, the other comes when nobody reads its log.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGPIPE)
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	signal.Notify(make(chan os.Signal, 1), deafTo()...)
+	// A node stops a container with the signal that its image names: nginx's has SIGQUIT, httpd's SIGWINCH.
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGWINCH)
 	defer stop()
 	go procs.Reap()
 
@@ -84,6 +89,16 @@ func serve(runDir string, env []string, stderr io.Writer) (int, error) {
 		"protocol", wire.Protocol)
 	action := watch.wait(ctx)
 	return end(action, set, runDir, runner, log), nil
+}
+
+// deafTo are the signals that mean nothing to PID 1 and would end a Go program, most of them with a dump of its stacks. The
+// kernel keeps signals of a container's processes from a PID 1 that has no handler; Go has one for each.
+func deafTo() []os.Signal {
+	return []os.Signal{
+		unix.SIGHUP, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGUSR1, unix.SIGSEGV, unix.SIGUSR2,
+		unix.SIGPIPE, unix.SIGALRM, unix.SIGSTKFLT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGXCPU, unix.SIGXFSZ,
+		unix.SIGVTALRM, unix.SIGPROF, unix.SIGIO, unix.SIGPWR, unix.SIGSYS,
+	}
 }
 
 // end ends what runs, says why, and returns the exit code.
