@@ -39,6 +39,8 @@ func TestImports(t *testing.T) {
 			"claims are made by drivers: they must work without the controller"},
 		{"executor-plugin", []string{module + "pool", module + "pool/plan", module + "internal/cli", "k8s.io/client-go/informers...", "k8s.io/client-go/tools/leaderelection..."},
 			"a job must be able to claim while no manager runs, and the driver starts five times a job: it must start fast"},
+		{"preflight", []string{module + "internal/cli...", module + "executor-plugin...", "github.com/spf13/cobra"},
+			"checks are made by the manager and by the command line: they print nothing"},
 		{"pool", []string{module + "internal/cli...", module + "executor-plugin...", "github.com/spf13/cobra"},
 			"the controller knows nothing of its command line"},
 	}

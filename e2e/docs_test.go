@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bufio"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,11 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"idlecount.dev/idlecount/config"
+	"idlecount.dev/idlecount/factory"
 )
 
 // TestDocumentedCommandsRun: what README.md and docs/ tell a user to type works as it stands there.
 func TestDocumentedCommandsRun(t *testing.T) {
 	site := newSite(t, settings{"idle_count": 1})
+	site.startManager()
+	pool := site.untilIdle(1)[0].Labels[factory.LabelPool]
 	folder := t.TempDir()
 	binary := filepath.Join(folder, "idlecount")
 	require.NoError(t, os.Symlink(site.binaries.Idlecount, binary))
@@ -34,7 +38,11 @@ func TestDocumentedCommandsRun(t *testing.T) {
 		t.Run(command, func(t *testing.T) {
 			// What comes after a pipe is kubectl's, and has tests of its own with what is printed here.
 			typed, _, _ := strings.Cut(command, "|")
-			args := strings.Fields(strings.ReplaceAll(typed, "/etc/gitlab-runner/config.toml", "config.toml"))[1:]
+			typed = strings.ReplaceAll(typed, "/etc/gitlab-runner/config.toml", "config.toml")
+			if name := regexp.MustCompile(`fakefakef-[0-9a-f]{10}`); name.MatchString(typed) {
+				typed = strings.Replace(name.ReplaceAllString(typed, pool), "-n ci", "-n "+site.namespace, 1)
+			}
+			args := strings.Fields(typed)[1:]
 			for i := range args {
 				args[i] = strings.Trim(args[i], `"'`)
 			}
@@ -44,6 +52,10 @@ func TestDocumentedCommandsRun(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), binary, args...)
 			cmd.Dir, cmd.Env = folder, []string{"HOME=" + folder, "KUBECONFIG=" + site.kubeconfig, "RUNNER_TOKEN=glrt-fakefakefakefake"}
 			out, err := cmd.CombinedOutput()
+			if exit, ok := errors.AsType[*exec.ExitError](err); ok && args[0] == "doctor" && exit.ExitCode() == 1 {
+				require.Contains(t, string(out), "CHECK", "it has looked, and found that the example's namespace isn't there")
+				return
+			}
 			require.NoError(t, err, "%s:\n%s", command, out)
 		})
 	}

@@ -52,11 +52,17 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		"an unknown command that is like none": {
 			[]string{"frobnicate"}, "error: there is no command \"frobnicate\"\nsee 'idlecount --help'\n",
 		},
+		"help on what there isn't": {
+			[]string{"help", "statsu"}, "error: there is no command \"statsu\"; did you mean status?\nsee 'idlecount --help'\n",
+		},
+		"a shell that there is no completion for": {
+			[]string{"completion", "tcsh"}, "error: there is no completion for \"tcsh\"; there are bash, fish, powershell and zsh\nsee 'idlecount completion --help'\n",
+		},
 		"an unknown flag": {
 			[]string{"status", "--al-namespaces"}, "error: unknown flag: --al-namespaces\nsee 'idlecount status --help'\n",
 		},
 		"an argument where none is taken": {
-			[]string{"validate", "config.toml"}, "error: unknown command \"config.toml\" for \"idlecount validate\"\nsee 'idlecount validate --help'\n",
+			[]string{"validate", "config.toml"}, "error: \"config.toml\" looks like a file: name it with --config config.toml\nsee 'idlecount validate --help'\n",
 		},
 		"an unknown format": {
 			[]string{"status", "-o", "xml"}, "error: --output \"xml\": want one of wide, json, yaml, name\nsee 'idlecount status --help'\n",

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -60,8 +61,12 @@ func (c connection) connect() (*cluster, error) {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
 	source, found := c.source()
-	if !found && cfg.BearerTokenFile == "" {
-		return nil, &clusterError{message: "no cluster is named: " + source + ". Give --kubeconfig or --server, set KUBECONFIG, or run in a pod with a service account"}
+	switch {
+	case found:
+	case cfg.BearerTokenFile == "":
+		return nil, errors.New("no cluster is named: " + source + ". Give --kubeconfig or --server, set KUBECONFIG, or run in a pod with a service account")
+	default:
+		source = "the service account of this pod"
 	}
 	return dial(cfg, source)
 }

@@ -95,7 +95,7 @@ func TestAClusterThatCannotBeUsed(t *testing.T) {
 				Message: `configmaps is forbidden: User "jane" cannot list resource "configmaps" in API group "" in the namespace "builds"`,
 			}),
 			cli.ExitError,
-			[]string{`User "jane" cannot list resource "configmaps" in API group "" in the namespace "builds"`, "`idlecount manifests` lists the rights"},
+			[]string{`User "jane" cannot list resource "configmaps" in API group "" in the namespace "builds"`, "`idlecount manifests` prints the rights"},
 		},
 		"the server is ill": {
 			refusing(t, metav1.Status{Status: "Failure", Reason: metav1.StatusReasonInternalError, Code: 500, Message: "etcdserver: no leader"}),
@@ -122,7 +122,7 @@ func TestNoClusterIsNamed(t *testing.T) {
 	t.Run("KUBECONFIG names no file", func(t *testing.T) {
 		t.Setenv("KUBECONFIG", nowhere)
 		code, _, stderr := idlecount(t.Context(), "status")
-		require.Equal(t, cli.ExitCluster, code)
+		require.Equal(t, cli.ExitError, code)
 		require.Equal(t, "error: no cluster is named: there is no cluster in "+nowhere+
 			". Give --kubeconfig or --server, set KUBECONFIG, or run in a pod with a service account\n", stderr)
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -63,13 +64,23 @@ func usage(cmd *cobra.Command, format string, args ...any) error {
 	return &usageError{cmd.CommandPath(), fmt.Errorf(format, args...)}
 }
 
-// args makes a cobra check of arguments one whose errors are usage errors.
+// args makes a cobra check of arguments one whose errors are usage errors. A file that was named without --config is the
+// usual reason for one.
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, given []string) error {
-		if err := check(cmd, given); err != nil {
+		file := slices.IndexFunc(given, func(arg string) bool { return strings.HasSuffix(arg, ".toml") })
+		if file >= 0 && cmd.Flags().Lookup("config") != nil {
+			return usage(cmd, "%q looks like a file: name it with --config %s", given[file], given[file])
+		}
+		err := check(cmd, given)
+		switch {
+		case err == nil:
+			return nil
+		case check(cmd, nil) == nil && check(cmd, given[:1]) != nil:
+			return usage(cmd, "%s takes no arguments, and %q is one", cmd.Name(), given[0])
+		default:
 			return &usageError{cmd.CommandPath(), err}
 		}
-		return nil
 	}
 }
 

@@ -24,7 +24,7 @@ func (c *cluster) explain(err error) error {
 	}
 	if apierrors.IsForbidden(err) {
 		// The server's message names the user, the verb, the resource and the namespace.
-		return fmt.Errorf("%w; `idlecount manifests` lists the rights that idlecount needs", err)
+		return fmt.Errorf("%w; `idlecount manifests` prints the rights of the manager and of the driver, docs/cli.md has a Role for people", err)
 	}
 	if answer := apierrors.APIStatus(nil); errors.As(err, &answer) {
 		return err

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"idlecount.dev/idlecount/internal/version"
 )
 
 // Main runs the command line and returns the exit code. Cancelling ctx is how a signal asks it to stop.
@@ -36,6 +38,7 @@ It reads the config.toml that GitLab Runner has already. Exit codes: 0 done, 1 e
 
   # What is there, and why is something missing?
   idlecount status -A --watch`,
+		Version:       version.String(),
 		SilenceErrors: true, // Main prints them, once
 		SilenceUsage:  true,
 		Args:          cobra.ArbitraryArgs,
@@ -43,12 +46,10 @@ It reads the config.toml that GitLab Runner has already. Exit codes: 0 done, 1 e
 			if len(given) == 0 {
 				return cmd.Help()
 			}
-			if near := cmd.SuggestionsFor(given[0]); len(near) > 0 {
-				return usage(cmd, "there is no command %q; did you mean %s?", given[0], strings.Join(near, " or "))
-			}
-			return usage(cmd, "there is no command %q", given[0])
+			return noCommand(cmd, given[0])
 		},
 	}
+	root.SetVersionTemplate(thisBuild().String() + "\n")
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
@@ -70,5 +71,41 @@ It reads the config.toml that GitLab Runner has already. Exit codes: 0 done, 1 e
 		newManifests(streams),
 		newVersion(streams),
 	)
+	refuseOthers(root)
 	return root
+}
+
+// refuseOthers makes a usage error of a help topic or a shell that doesn't exist; cobra shows its help, and success.
+func refuseOthers(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			show := cmd.Run
+			cmd.Run = nil
+			cmd.RunE = func(cmd *cobra.Command, given []string) error {
+				if _, rest, err := root.Find(given); err != nil || len(rest) > 0 {
+					return noCommand(root, strings.Join(given, " "))
+				}
+				show(cmd, given)
+				return nil
+			}
+		case "completion":
+			cmd.Args = cobra.ArbitraryArgs
+			cmd.RunE = func(cmd *cobra.Command, given []string) error {
+				if len(given) > 0 {
+					return usage(cmd, "there is no completion for %q; there are bash, fish, powershell and zsh", given[0])
+				}
+				return cmd.Help()
+			}
+		}
+	}
+}
+
+func noCommand(cmd *cobra.Command, given string) error {
+	if near := cmd.SuggestionsFor(given); len(near) > 0 {
+		return usage(cmd, "there is no command %q; did you mean %s?", given, strings.Join(near, " or "))
+	}
+	return usage(cmd, "there is no command %q", given)
 }

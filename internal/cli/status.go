@@ -56,7 +56,7 @@ Status reads ConfigMaps, pods and the managers' lease. It needs no manager: if n
   idlecount status -A -o wide
 
   # Which pod does job 4242 have?
-  idlecount status -n ci --pods
+  idlecount status -n ci --pods | grep -w 4242
 
   # Names of pools that are short, for a script
   idlecount status -A -o json | jq -r '.pools[] | select(.short > 0) | .name'
@@ -201,7 +201,13 @@ func (o *statusOptions) print(list statusList) error {
 	case "name":
 		var names strings.Builder
 		for _, p := range list.Pools {
-			names.WriteString(p.Name + "\n")
+			if !o.withPods {
+				names.WriteString(p.Name + "\n")
+				continue
+			}
+			for _, pod := range p.Pods {
+				names.WriteString(pod.Name + "\n")
+			}
 		}
 		_, err := io.WriteString(o.Out, names.String())
 		return err

@@ -41,6 +41,9 @@ func writeTables(w io.Writer, list statusList, o tableOptions) error {
 	for i, p := range list.Pools {
 		b.WriteString(lines[i+1] + "\n")
 		if reason := p.Reason(managerOf(p, list.Managers), o.now); reason != "" {
+			if !o.wide {
+				reason = shorten(reason)
+			}
 			b.WriteString("  -> " + reason + "\n")
 		}
 	}
@@ -51,6 +54,17 @@ func writeTables(w io.Writer, list statusList, o tableOptions) error {
 	}
 	_, err = io.WriteString(w, b.String())
 	return err
+}
+
+// maxReason is how much of a reason a table shows, in characters: an API server may print whole objects.
+const maxReason = 300
+
+func shorten(reason string) string {
+	runes := []rune(reason)
+	if len(runes) <= maxReason {
+		return reason
+	}
+	return string(runes[:maxReason]) + "… (all of it with -o wide)"
 }
 
 func poolColumns(o tableOptions) []string {

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,6 +90,26 @@ func TestFormatsForMachines(t *testing.T) {
 			golden(t, name, out.String())
 		})
 	}
+}
+
+func TestNamesOfPods(t *testing.T) {
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
+	o := &statusOptions{IOStreams: streams, output: "name", withPods: true}
+	list := statusList{Pools: []status.Pool{{Name: "p", Pods: []status.Pod{{Name: "p-a"}, {Name: "p-b"}}}, {Name: "q"}}}
+	require.NoError(t, o.print(list))
+	require.Equal(t, "p-a\np-b\n", out.String())
+}
+
+// An API server that refuses a pod may print the whole of it.
+func TestALongReasonIsCutInATableThatIsNotWide(t *testing.T) {
+	long := strings.Repeat("ö", 1000)
+	list := statusList{Pools: []status.Pool{{Managed: true, Short: 1, Shortfall: &status.Shortfall{Reason: status.Admission, Message: long, Since: noon}}}}
+	var narrow, wide bytes.Buffer
+	require.NoError(t, writeTables(&narrow, list, tableOptions{now: noon}))
+	require.NoError(t, writeTables(&wide, list, tableOptions{now: noon, wide: true}))
+	require.Contains(t, narrow.String(), "ö… (all of it with -o wide)")
+	require.Less(t, narrow.Len(), 1200)
+	require.Contains(t, wide.String(), long)
 }
 
 func TestNoPoolsAreAnEmptyListForMachinesAndNothingForPeople(t *testing.T) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -127,7 +129,7 @@ func (o *statusOptions) show(s *screen, list statusList) error {
 	}
 	o.warn(list)
 	if len(list.Pools) == 0 {
-		say(o.ErrOut, "No pools "+o.where()+" yet; waiting for some.")
+		say(o.ErrOut, strings.Join(slices.Concat([]string{"No pools"}, o.names, []string{o.where()}), " ")+" yet; waiting for some.")
 	}
 	return nil
 }

@@ -39,6 +39,15 @@ func thisBuild() build {
 	return b
 }
 
+// String is the build in one line.
+func (b build) String() string {
+	commit := ""
+	if b.Commit != "" {
+		commit = ", commit " + b.Commit[:min(12, len(b.Commit))]
+	}
+	return fmt.Sprintf("idlecount %s (protocol %d, %s, %s%s)", b.Version, b.Protocol, b.Go, b.Platform, commit)
+}
+
 type versionOptions struct {
 	genericiooptions.IOStreams
 	output string
@@ -73,10 +82,6 @@ func (o *versionOptions) run(context.Context) error {
 	if o.output == "json" {
 		return writeJSON(o.Out, b)
 	}
-	commit := ""
-	if b.Commit != "" {
-		commit = ", commit " + b.Commit[:min(12, len(b.Commit))]
-	}
-	_, err := fmt.Fprintf(o.Out, "idlecount %s (protocol %d, %s, %s%s)\n", b.Version, b.Protocol, b.Go, b.Platform, commit)
+	_, err := fmt.Fprintln(o.Out, b)
 	return err
 }

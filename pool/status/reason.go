@@ -29,7 +29,7 @@ const (
 )
 
 // ManagerOf reads a manager's state from its lease at a time; nil stands for a lease that doesn't exist. The time is that
-// of the reader, so two clocks that differ by more than the lease's duration (15 s) make a held lease look lapsed.
+// of the reader, so two clocks that differ by more than the lease's duration (9 s) make a held lease look lapsed.
 func ManagerOf(name string, lease *coordinationv1.Lease, now time.Time) Manager {
 	m := Manager{Lease: name, State: Absent}
 	if lease == nil {

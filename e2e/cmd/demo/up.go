@@ -132,7 +132,7 @@ func (d *demo) install(ctx context.Context) error {
 		}
 	}
 	args := []string{"manifests", "--config", d.config, "--image", d.images[images.Idlecount]}
-	fmt.Printf("$ bin/idlecount %s | kubectl apply -f -\n", strings.Join(args, " "))
+	fmt.Printf("$ bin/idlecount %s   # and what kubectl apply would do, without needing kubectl\n", strings.Join(args, " "))
 	yaml, err := exec.CommandContext(ctx, "bin/idlecount", args...).Output()
 	if err != nil {
 		return commandError("bin/idlecount manifests", err)
@@ -269,8 +269,10 @@ func (d *demo) next(options cluster.TargetOptions) {
 == Done in %s. Try next
   export KUBECONFIG=%s
   bin/idlecount status -n %s -o wide
-  bin/idlecount status -n %s --watch
+  bin/idlecount status -n %s --pods
+  bin/idlecount schedule --config %s
   go run ./e2e/cmd/runjob --config %s --script 'echo hi; hostname'
+  go run ./e2e/cmd/runjob --config %s --image %s --script 'echo hi'   # cold: in no pool
   %-40s # removes everything again
-`, time.Since(d.started).Round(time.Second), d.target.Kubeconfig(), jobsNamespace, jobsNamespace, d.config, down)
+`, time.Since(d.started).Round(time.Second), d.target.Kubeconfig(), jobsNamespace, jobsNamespace, d.config, d.config, d.config, d.images[images.JobBusybox], down)
 }
