@@ -76,7 +76,7 @@ func convertMachine(files []file) (string, []Problem, error) {
 	var out convertedFile
 	var notes, problems []Problem
 	for _, f := range files {
-		tables, problem := parse(f)
+		tables, _, problem := parse(f)
 		if problem != nil {
 			problems = append(problems, *problem)
 		}

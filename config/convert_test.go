@@ -28,7 +28,7 @@ func TestConvertMachine(t *testing.T) {
 }
 
 // TestWhatWasConvertedLoads: beside the file that it came from, whose executor has been changed, and without any warning
-// but for the helper image.
+// but for the helper image, and for what a period without a timezone means.
 func TestWhatWasConvertedLoads(t *testing.T) {
 	first := readCase(t, "convert")[0]
 	second, _, err := convertMachine([]file{first})
@@ -40,7 +40,7 @@ func TestWhatWasConvertedLoads(t *testing.T) {
 	cfg, err := load([]file{{"config.toml", []byte(changed)}, {"converted.toml", []byte(second)}}, environment)
 	require.NoError(t, err, second)
 	for _, w := range cfg.Warnings {
-		require.Contains(t, w.Path, "helper_image", w)
+		require.Regexp(t, `\.(helper_image|timezone)$`, w.Path, w)
 	}
 	for _, r := range cfg.Runners[:3] {
 		require.True(t, r.Managed())

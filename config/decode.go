@@ -13,9 +13,10 @@ import (
 // key by key, everything else is replaced. Unlike toml.Decode it goes on after a value of a wrong type, so that all are
 // reported, and remembers where each key stands.
 type decoder struct {
-	source source
-	entry  *entry
-	inList bool
+	source  source
+	entry   *entry
+	speller *speller
+	inList  bool
 }
 
 // table reads a TOML table into a struct. path is that of the table below the entry, "" for the entry.

@@ -105,9 +105,11 @@ func TestTheExamplesAreValid(t *testing.T) {
 			if filepath.Base(path) == "idle.toml" {
 				files = []string{"../examples/runner.toml", path}
 			}
-			cfg, err := Load(files)
+			read, err := readAll(files)
 			require.NoError(t, err)
-			require.Empty(t, cfg.Warnings)
+			cfg, warnings, err := inspect(read, os.LookupEnv, true)
+			require.NoError(t, err)
+			require.Empty(t, warnings)
 			require.NotEmpty(t, cfg.Runners)
 			onlyKnownKeys(t, path)
 		})
@@ -118,19 +120,25 @@ func onlyKnownKeys(t *testing.T, path string) {
 	var file struct{ Runners []map[string]any }
 	_, err := toml.DecodeFile(path, &file)
 	require.NoError(t, err)
-	known := map[string][]string{
-		"runners":    append(tags(reflect.TypeFor[Runner]()), "custom", "docker", "machine"),
-		"kubernetes": append(gitlabKeys(), ownKeys()...),
-		"custom": strings.Fields("config_exec config_args config_exec_timeout prepare_exec prepare_args prepare_exec_timeout " +
-			"run_exec run_args cleanup_exec cleanup_args cleanup_exec_timeout graceful_kill_timeout force_kill_timeout"),
-	}
-	for _, runner := range file.Runners {
-		require.Subset(t, known["runners"], sortedKeys(runner))
-		for _, table := range []string{"kubernetes", "custom"} {
-			if keys, ok := runner[table].(map[string]any); ok {
-				require.Subset(t, known[table], sortedKeys(keys))
+	var check func(path string, keys map[string]any, known keyTree)
+	check = func(path string, keys map[string]any, known keyTree) {
+		for _, key := range sortedKeys(keys) {
+			inner, ok := known[strings.ToLower(key)]
+			require.True(t, ok, "%s.%s", path, key)
+			if inner == nil {
+				continue
+			}
+			tables, _ := tablesOf(keys[key])
+			if table, ok := keys[key].(map[string]any); ok {
+				tables = append(tables, table)
+			}
+			for _, table := range tables {
+				check(path+"."+key, table, inner)
 			}
 		}
+	}
+	for _, runner := range file.Runners {
+		check("runners", runner, runnerTree())
 	}
 }
 

@@ -21,11 +21,16 @@ func environment(name string) (string, bool) {
 }
 
 // TestMessages loads every file of testdata and compares what a user would read, to the letter, with the .txt beside it:
-// the problems of an invalid-*.toml, the warnings of a valid-*.toml. Further files of one case are named *.2.toml, *.3.toml.
+// the problems of an invalid-*.toml, the warnings of a valid-*.toml, and both of a check-*.toml, as Check finds them in a build
+// that is no release. Further files of one case are named *.2.toml, *.3.toml.
 // `go test ./config -run TestMessages -update` writes the .txt anew.
 func TestMessages(t *testing.T) {
 	first, err := filepath.Glob("testdata/*valid-*.toml")
 	require.NoError(t, err)
+	checked, err := filepath.Glob("testdata/check-*.toml")
+	require.NoError(t, err)
+	require.NotEmpty(t, checked)
+	first = append(first, checked...)
 	first = slices.DeleteFunc(first, func(path string) bool { return strings.Count(filepath.Base(path), ".") > 1 })
 	require.Greater(t, len(first), 20)
 	for _, path := range first {
@@ -33,7 +38,9 @@ func TestMessages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg, err := load(readCase(t, name), environment)
 			var got strings.Builder
-			if strings.HasPrefix(name, "invalid-") {
+			if strings.HasPrefix(name, "check-") {
+				got.WriteString(checkedCase(t, name))
+			} else if strings.HasPrefix(name, "invalid-") {
 				require.Error(t, err)
 				require.Nil(t, cfg)
 				require.NotEmpty(t, Problems(err))
@@ -48,6 +55,20 @@ func TestMessages(t *testing.T) {
 			compareGolden(t, filepath.Join("testdata", name+".txt"), got.String())
 		})
 	}
+}
+
+// checkedCase is what `idlecount validate` says of a case.
+func checkedCase(t *testing.T, name string) string {
+	cfg, warnings, err := inspect(readCase(t, name), environment, false)
+	require.Equal(t, err == nil, cfg != nil)
+	var got strings.Builder
+	for _, w := range warnings {
+		got.WriteString("warning: " + w.String() + "\n")
+	}
+	for _, p := range Problems(err) {
+		got.WriteString("error: " + p.Error() + "\n")
+	}
+	return got.String()
 }
 
 // readCase reads the files of one case; messages name them by their base.

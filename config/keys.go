@@ -93,5 +93,6 @@ func gitlabKeys() []string {
 	// These are about how GitLab's own executor goes about it, and leave the pod as it is.
 	return append(keys, "poll_interval", "cleanup_resources_timeout", "resource_availability_check_max_attempts",
 		"retry_limit", "retry_backoff_max", "retry_limits", "logs_base_dir", "scripts_base_dir", "print_pod_warning_events",
-		"init_permissions_container_security_context")
+		"init_permissions_container_security_context",
+		"terminationgraceperiodseconds") // of old: in whatever case
 }

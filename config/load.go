@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/BurntSushi/toml"
+
+	"idlecount.dev/idlecount/internal/version"
 )
 
 // maxFile bounds a file, in bytes: a ConfigMap can't hold more, and whatever is larger is not a config.toml.
@@ -23,6 +25,17 @@ func Load(paths []string) (*Config, error) {
 		return nil, err
 	}
 	return load(files, os.LookupEnv)
+}
+
+// Check is Load for whoever shows what is in the files of a runner. It also looks at what neither the manager nor the driver
+// reads: whether GitLab Runner calls the driver as it can be called ([runners.custom]), and whether an image is missing that
+// only a release of idlecount has. The warnings are there beside an error, too.
+func Check(paths []string) (cfg *Config, warnings []Problem, err error) {
+	files, err := readAll(paths)
+	if err != nil {
+		return nil, nil, err
+	}
+	return inspect(files, os.LookupEnv, version.Tag() != version.Development)
 }
 
 // LoadRunner is Load for whoever works for one runner: the entry of that name, or, where name is empty, the only one whose
@@ -84,31 +97,48 @@ type lookup func(name string) (string, bool)
 
 // load is Load without a system.
 func load(files []file, env lookup) (*Config, error) {
-	entries, problems, err := entriesOf(files, env)
+	cfg, _, err := judge(files, env, func(*checker, []*entry) {})
+	return cfg, err
+}
+
+// inspect is Check without a system. release says whether this build is one.
+func inspect(files []file, env lookup, release bool) (*Config, []Problem, error) {
+	return judge(files, env, func(c *checker, all []*entry) {
+		c.driver(all)
+		if !release {
+			c.unreleased()
+		}
+	})
+}
+
+// judge finds what is wrong with files, and what deserves a warning. more may look for more in each entry.
+func judge(files []file, env lookup, more func(c *checker, all []*entry)) (*Config, []Problem, error) {
+	entries, problems, warnings, err := entriesOf(files, env)
 	if err != nil {
-		return nil, err
+		return nil, sorted(warnings), err
 	}
 	cfg := &Config{}
 	for _, e := range entries {
 		found := checkAll(e)
+		more(found, entries)
 		problems = append(problems, found.problems...)
-		cfg.Warnings = append(cfg.Warnings, found.warnings...)
+		warnings = append(warnings, found.warnings...)
 		cfg.Runners = append(cfg.Runners, e.runner)
 	}
 	problems = append(problems, duplicateTokens(entries)...)
-	if len(problems) > 0 {
-		return nil, errorOf(problems)
-	}
 	if len(entries) == 0 {
-		cfg.Warnings = append(cfg.Warnings, Problem{File: files[0].path, Message: "has no [[runners]] entry, so there is nothing to do"})
+		warnings = append(warnings, Problem{File: files[0].path, Message: "has no [[runners]] entry, so there is nothing to do"})
 	}
-	cfg.Warnings = sorted(cfg.Warnings)
-	return cfg, nil
+	cfg.Warnings = sorted(warnings)
+	if len(problems) > 0 {
+		return nil, cfg.Warnings, errorOf(problems)
+	}
+	return cfg, cfg.Warnings, nil
 }
 
 // loadRunner is LoadRunner without a system.
 func loadRunner(files []file, env lookup, name string) (Runner, error) {
-	entries, _, err := entriesOf(files, env) // what can't be merged isn't this runner's
+	entries, _, _, err := entriesOf(files, env) // what can't be merged isn't this runner's
 	if err != nil {
 		return Runner{}, err
 	}
@@ -132,33 +162,34 @@ func loadRunner(files []file, env lookup, name string) (Runner, error) {
 	return ours[0].runner, nil
 }
 
-// entriesOf reads the entries of all files, merged and with their defaults. The problems are those of merging; the error
-// is of a file that can't be parsed.
-func entriesOf(files []file, env lookup) ([]*entry, []Problem, error) {
+// entriesOf reads the entries of all files, merged and with their defaults. The problems are those of merging, the warnings
+// those of a file's top; the error is of a file that can't be parsed.
+func entriesOf(files []file, env lookup) (entries []*entry, problems, warnings []Problem, err error) {
 	tables := make([][]table, 0, len(files))
-	var problems []Problem
 	for _, f := range files {
-		runners, problem := parse(f)
+		runners, misspelt, problem := parse(f)
 		if problem != nil {
 			problems = append(problems, *problem)
 		}
+		warnings = append(warnings, misspelt...)
 		tables = append(tables, runners)
 	}
 	if len(problems) > 0 {
-		return nil, nil, errorOf(problems)
+		return nil, nil, warnings, errorOf(problems)
 	}
-	entries, problems := merge(tables)
+	entries, problems = merge(tables)
 	for _, e := range entries {
 		e.expand(env)
 		e.fillDefaults()
 	}
-	return entries, problems, nil
+	return entries, problems, warnings, nil
 }
 
 // checkAll finds what is wrong with one entry, and what deserves a warning.
 func checkAll(e *entry) *checker {
 	found := check(e)
 	found.problems = append(found.problems, e.unknown...)
+	found.warnings = append(found.warnings, e.spelling()...)
 	if e.runner.Managed() {
 		found.problems = append(found.problems, e.badValues...)
 	}
@@ -196,11 +227,15 @@ type table struct {
 	keys map[string]any
 }
 
-// parse reads the [[runners]] of a file and looks at nothing else in it.
-func parse(f file) ([]table, *Problem) {
+// parse reads the [[runners]] of a file, and looks at nothing else in it but at what may have been meant by it.
+func parse(f file) ([]table, []Problem, *Problem) {
+	if line, column := tooDeep(f.data); line > 0 {
+		return nil, nil, &Problem{File: f.path, Line: line, Column: column,
+			Message: fmt.Sprintf("tables and lists are more than %d deep in each other here", maxNesting)}
+	}
 	var root map[string]any
 	if _, err := toml.Decode(string(f.data), &root); err != nil {
-		return nil, new(syntaxProblem(f.path, err))
+		return nil, nil, new(syntaxProblem(f.path, err))
 	}
 	var tables []table
 	for _, key := range sortedKeys(root) {
@@ -209,14 +244,14 @@ func parse(f file) ([]table, *Problem) {
 		}
 		list, ok := tablesOf(root[key])
 		if !ok {
-			return nil, &Problem{File: f.path, Path: key,
+			return nil, nil, &Problem{File: f.path, Path: key,
 				Message: "must be a list of tables, it is " + describe(root[key]) + ": each runner begins with [[runners]], in double brackets"}
 		}
 		for i, keys := range list {
 			tables = append(tables, table{file: f.path, root: fmt.Sprintf("runners[%d]", i), keys: keys})
 		}
 	}
-	return tables, nil
+	return tables, misspeltRunners(f.path, root), nil
 }
 
 // syntaxProblem says where a file can't be parsed. A message that could quote a token is replaced.

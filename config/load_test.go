@@ -99,7 +99,7 @@ func TestLaterFilesAddToEarlierOnes(t *testing.T) {
 	require.Equal(t, int64(1), *k.PodSecurityContext.RunAsUser)
 	require.Equal(t, int64(2), *k.PodSecurityContext.RunAsGroup)
 	require.Equal(t, int64(2), *k.PodSecurityContext.FSGroup)
-	require.Equal(t, []IdlePolicy{{Periods: []string{"* * * * sat,sun"}, IdleCount: new(0)}}, k.IdlePolicies, "lists are replaced")
+	require.Equal(t, []IdlePolicy{{Periods: []string{"* * * * sat,sun"}, Timezone: "Europe/Berlin", IdleCount: new(0)}}, k.IdlePolicies, "lists are replaced")
 	require.Equal(t, 0, k.IdleCount, "a zero is a value")
 	require.Equal(t, Duration{0}, k.IdleTime)
 }

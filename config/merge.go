@@ -14,6 +14,8 @@ type entry struct {
 	sources   map[string]source // where each key that is set was set last, by its path below the entry
 	badValues []Problem         // values that can't be taken
 	unknown   []Problem         // keys that are ours by their look, and aren't
+	misspelt  []misspelling     // keys that are near a known one
+	custom    customTable
 }
 
 // source is an entry in a file: where a key stands.
@@ -48,9 +50,10 @@ func (e *entry) isSet(key string) bool {
 func merge(files [][]table) ([]*entry, []Problem) {
 	var entries []*entry
 	var problems []Problem
+	speller := newSpeller()
 	for _, t := range files[0] {
 		e := &entry{runner: newRunner(t.root), sources: map[string]source{"": {t.file, t.root}}}
-		e.add(t)
+		e.add(t, speller)
 		entries = append(entries, e)
 	}
 	for _, tables := range files[1:] {
@@ -66,7 +69,7 @@ func merge(files [][]table) ([]*entry, []Problem) {
 				continue
 			}
 			seen[e] = t.root
-			e.add(t)
+			e.add(t, speller)
 		}
 	}
 	return entries, problems
@@ -105,9 +108,15 @@ func find(entries []*entry, name string) (*entry, string) {
 }
 
 // add reads an entry of one file over what is there.
-func (e *entry) add(t table) {
-	d := decoder{source: source{file: t.file, root: t.root}, entry: e}
+func (e *entry) add(t table, speller *speller) {
+	d := decoder{source: source{file: t.file, root: t.root}, entry: e, speller: speller}
 	d.table("", reflect.ValueOf(&e.runner).Elem(), t.keys)
+	for _, key := range sortedKeys(t.keys) {
+		if strings.EqualFold(key, "custom") {
+			d.value("custom", quoteKey(key), reflect.ValueOf(&e.custom).Elem(), t.keys[key])
+		}
+	}
+	e.misspelt = append(e.misspelt, speller.misspelt(t.file, t.root, t.keys, speller.known)...)
 	e.runner.HasKubernetes = e.runner.HasKubernetes || e.isSet("kubernetes")
 	e.runner.HasIdle = slices.ContainsFunc(ownKeys(), func(key string) bool { return e.isSet("kubernetes." + key) })
 }

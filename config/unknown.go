@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // unknown judges a key that has no field. Within our own tables that is a mistake; in [runners.kubernetes] where it looks
@@ -18,7 +19,9 @@ func (d decoder) unknown(path, key string, value any, table reflect.Type) {
 		if !isEmpty(value) {
 			d.remember(join(path, strings.ToLower(key))) // for the warnings about what isn't honoured
 		}
-		message = unknownInKubernetes(key)
+		if d.speller.judges(key) {
+			message = unknownInKubernetes(key)
+		}
 	case reflect.TypeFor[Runner]():
 		if slices.Contains(ownKeys(), key) {
 			message = "belongs into [runners.kubernetes]; here nothing reads it"
@@ -35,7 +38,7 @@ func unknownInKubernetes(key string) string {
 	if slices.Contains(gitlabKeys(), folded) {
 		return ""
 	}
-	if strings.HasPrefix(folded, "idle") || strings.HasPrefix(folded, "scale_factor") {
+	if looksOwn(folded) {
 		return unknownKey(key, ownKeys())
 	}
 	ours, d := closest(key, ownKeys())
@@ -44,6 +47,11 @@ func unknownInKubernetes(key string) string {
 		return unknownKey(key, []string{ours})
 	}
 	return ""
+}
+
+// looksOwn says whether a key, in lower case, can only be meant for idlecount.
+func looksOwn(key string) bool {
+	return strings.HasPrefix(key, "idle") || strings.HasPrefix(key, "scale_factor")
 }
 
 func unknownKey(key string, known []string) string {
@@ -83,15 +91,25 @@ func nearest(name string, known []string) (string, bool) {
 	return near, d <= tolerance(name)
 }
 
-// tolerance is how many slips of the finger a name of this length may have to be still taken for another.
-func tolerance(name string) int { return min(3, max(1, len(name)/3)) }
+// maxSlips is how many slips of the finger a name may have at most to be still taken for another.
+const maxSlips = 3
 
-// closest returns the name with the smallest distance, the first of several.
+// tolerance is how many slips of the finger a name of this length may have to be still taken for another.
+func tolerance(name string) int { return min(maxSlips, max(1, len(name)/3)) }
+
+// closest returns the name with the smallest distance, the first of several. Names that are further away than any tolerance
+// don't count: a file may have many keys, and most are known not to be near by their length alone.
 func closest(name string, known []string) (string, int) {
 	best, least := "", 1<<30
+	folded, squashed := fold(name), squash(name)
 	for _, k := range known {
-		if d := min(distance(fold(name), fold(k)), distance(squash(name), squash(k))); d < least {
-			best, least = k, d
+		for _, pair := range [][2]string{{folded, fold(k)}, {squashed, squash(k)}} {
+			if gap := utf8.RuneCountInString(pair[0]) - utf8.RuneCountInString(pair[1]); max(gap, -gap) > maxSlips {
+				continue
+			}
+			if d := distance(pair[0], pair[1]); d < least {
+				best, least = k, d
+			}
 		}
 	}
 	return best, least
@@ -106,25 +124,23 @@ func distance(a, b string) int {
 	const most = 100
 	ra, rb := []rune(a), []rune(b)
 	ra, rb = ra[:min(len(ra), most)], rb[:min(len(rb), most)]
-	rows := make([][]int, len(ra)+1)
-	for i := range rows {
-		rows[i] = make([]int, len(rb)+1)
-		rows[i][0] = i
-	}
-	for j := range rows[0] {
-		rows[0][j] = j
+	var beforeLast, last, row [most + 1]int // of the table of distances of all beginnings of a and b
+	for j := range rb {
+		row[j+1] = j + 1
 	}
 	for i := 1; i <= len(ra); i++ {
+		beforeLast, last, row = last, row, beforeLast
+		row[0] = i
 		for j := 1; j <= len(rb); j++ {
 			replace := 1
 			if ra[i-1] == rb[j-1] {
 				replace = 0
 			}
-			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, rows[i-1][j-1]+replace)
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+replace)
 			if i > 1 && j > 1 && ra[i-1] == rb[j-2] && ra[i-2] == rb[j-1] {
-				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+				row[j] = min(row[j], beforeLast[j-2]+1)
 			}
 		}
 	}
-	return rows[len(ra)][len(rb)]
+	return row[len(rb)]
 }

@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"idlecount.dev/idlecount/entrypoint/wire"
 )
@@ -67,6 +68,7 @@ func (c *checker) identity() {
 	if keeps && r.Token == "" {
 		c.wrong("token", "is missing: the runner's pods are found by its first nine characters")
 	}
+	c.token()
 	if r.Limit < 0 {
 		c.wrong("limit", "%d is negative; 0 is unlimited", r.Limit)
 	}
@@ -81,6 +83,23 @@ func (c *checker) identity() {
 	default:
 		c.warn("executor", `is %q: its jobs will never claim an idle pod; only "custom" does, with idlecount-executor in [runners.custom]`,
 			r.Executor)
+	}
+}
+
+// token finds the placeholder of an example: pools and labels would be named after it. No more of it is shown than a
+// character that no token has.
+func (c *checker) token() {
+	token := c.runner.Token
+	foreign := strings.IndexFunc(token, func(r rune) bool {
+		return r != '-' && r != '_' && r != '.' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	})
+	switch {
+	case token == "":
+	case foreign >= 0:
+		r, _ := utf8.DecodeRuneInString(token[foreign:])
+		c.wrong("token", "holds %q, which no token of GitLab's does: put the runner's own token there, or a variable of the environment such as $RUNNER_TOKEN", r)
+	case c.runner.ShortToken() == "":
+		c.wrong("token", "has nothing after its prefix: put the runner's own token there, or a variable of the environment such as $RUNNER_TOKEN")
 	}
 }
 

@@ -18,15 +18,24 @@ const (
 	maxIdleCount   = 100_000
 	maxScaleFactor = 1_000
 	minTime        = time.Second
+
+	// briefAbandonTime is how long an API server or a kubelet may well take to restart.
+	briefAbandonTime = time.Minute
+	// steepScaleFactor is where a few jobs at a time begin to make more pods than anybody keeps by intent.
+	steepScaleFactor = 10
 )
 
 // idle checks idlecount's own keys of the table.
 func (c *checker) idle() {
 	k := c.runner.Kubernetes
 	c.values("kubernetes.", &k.IdleCount, &k.IdleTime, &k.ScaleFactor, &k.ScaleFactorLimit)
-	if t := k.IdleAbandonTime.Duration; t < minTime {
+	switch t := k.IdleAbandonTime.Duration; {
+	case t < minTime:
 		c.wrong("kubernetes.idle_abandon_time", "%q is too short: it must be at least %s", t, minTime)
+	case t < briefAbandonTime:
+		c.warn("kubernetes.idle_abandon_time", "%q is short: a driver that can't reach its pod for so long, while an API server or a node restarts, loses its job", t)
 	}
+	c.growth()
 	switch k.IdleStrategy {
 	case StrategyPods:
 	case "pause", "buffer":
@@ -81,6 +90,26 @@ func (c *checker) lead() {
 		c.wrong("kubernetes.idle_lead_time", "%q is too short: it must be at least %s, or \"0s\" for none", lead, minTime)
 	case lead > 0 && len(policies) == 0:
 		c.warn("kubernetes.idle_lead_time", "has no effect: there is no idle_policy whose period could begin")
+	}
+}
+
+// growth finds a scale_factor that nothing bounds.
+func (c *checker) growth() {
+	if c.runner.Limit > 0 {
+		return
+	}
+	steep := func(key string, factor float64, limit int) {
+		if factor >= steepScaleFactor && factor <= maxScaleFactor && limit == 0 {
+			c.warn(key, "%v makes so many pods for each one in use, and nothing bounds them: set scale_factor_limit, or limit of [[runners]]", factor)
+		}
+	}
+	table, values := c.runner.values("")
+	policies, name := c.runner.policies()
+	steep("kubernetes.scale_factor", table.ScaleFactor, table.ScaleFactorLimit)
+	for i, v := range values {
+		if policies[i].ScaleFactor != nil || policies[i].ScaleFactorLimit != nil { // else that of the table has been judged
+			steep("kubernetes."+name(i)+".scale_factor", v.ScaleFactor, v.ScaleFactorLimit)
+		}
 	}
 }
 
@@ -146,6 +175,15 @@ func (c *checker) policy(prefix string, p IdlePolicy) {
 			c.wrong(fmt.Sprintf("%s.periods[%d]", prefix, j), "%s", err)
 		}
 	}
+	if p.Timezone == "" && slices.ContainsFunc(p.Periods, followsTheClock) {
+		c.warn(prefix+".timezone", "is not set: the periods are in the timezone of the system where idlecount runs, which is UTC in a container")
+	}
+}
+
+// followsTheClock says whether a period depends on more than the minute, which is the same nearly everywhere.
+func followsTheClock(period string) bool {
+	fields := strings.Fields(period)
+	return len(fields) > 1 && slices.ContainsFunc(fields[1:], func(field string) bool { return field != "*" })
 }
 
 // images checks every image that the configuration names.
@@ -173,6 +211,14 @@ func (c *checker) images() {
 	if !c.isSet("kubernetes.helper_image") {
 		c.warn("kubernetes.helper_image", "is not set, so it is %s, which moves on with GitLab's releases: "+
 			"pin it to the version of your GitLab Runner, e.g. …/gitlab-runner-helper:x86_64-v19.3.0", DefaultHelperImage)
+	}
+}
+
+// unreleased warns of the entrypoint's image where this build of idlecount has none.
+func (c *checker) unreleased() {
+	if c.runner.Managed() && c.runner.Kubernetes.IdleEntrypointImage == DefaultEntrypointImage() {
+		c.warn("kubernetes.idle_entrypoint_image", "is %s, which doesn't exist, since this build of idlecount is no release: set it to the image that you built",
+			DefaultEntrypointImage())
 	}
 }
 

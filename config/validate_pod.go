@@ -12,6 +12,9 @@ import (
 // ownPrefix begins the labels and annotations that idlecount sets.
 const ownPrefix = "idlecount.dev/"
 
+// maxPollTimeout is in seconds. What is far above it doesn't fit a time.Duration.
+const maxPollTimeout = 365 * 24 * 60 * 60
+
 // resources checks the requests and limits of all containers, and the numbers of seconds.
 func (c *checker) resources() {
 	k := c.runner.Kubernetes
@@ -20,6 +23,8 @@ func (c *checker) resources() {
 	}
 	if k.PollTimeout < 0 {
 		c.wrong("kubernetes.poll_timeout", "%d is negative: it is how many seconds a pod may take to start", k.PollTimeout)
+	} else if k.PollTimeout > maxPollTimeout {
+		c.wrong("kubernetes.poll_timeout", "%d is too large: it is how many seconds a pod may take to start, at most %d, a year", k.PollTimeout, maxPollTimeout)
 	}
 	for _, s := range []struct {
 		key     string

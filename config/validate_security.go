@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -32,6 +33,7 @@ func (c *checker) security() {
 		c.id(at+".run_as_user", s.context.RunAsUser)
 		c.id(at+".run_as_group", s.context.RunAsGroup)
 		c.rootOrNot(at, s.context.RunAsUser, s.context.RunAsNonRoot)
+		c.privileges(at, s.context)
 		c.profiles(at, s.context.SeccompProfile, s.context.AppArmorProfile)
 		if mount := strings.TrimSpace(s.context.ProcMount); mount != "" && !strings.EqualFold(mount, "default") && !strings.EqualFold(mount, "unmasked") {
 			c.wrong(at+".proc_mount", "%q is not known: use default or unmasked", s.context.ProcMount)
@@ -53,6 +55,25 @@ func (c *checker) id(at string, id *int64) {
 func (c *checker) rootOrNot(at string, user *int64, nonRoot *bool) {
 	if user != nil && *user == 0 && nonRoot != nil && *nonRoot {
 		c.wrong(at+".run_as_non_root", "is true, and run_as_user is 0, which is root: the kubelet would never start the container")
+	}
+}
+
+// privileges finds the container that the API would refuse. A container has what the table says unless its context does.
+func (c *checker) privileges(at string, context ContainerSecurityContext) {
+	k := c.runner.Kubernetes
+	privileged := cmp.Or(context.Privileged, k.Privileged)
+	escalation := cmp.Or(context.AllowPrivilegeEscalation, k.AllowPrivilegeEscalation)
+	if privileged == nil || escalation == nil || !*privileged || *escalation {
+		return
+	}
+	const refused = "Kubernetes refuses such a container, so no pod could be made"
+	switch {
+	case context.AllowPrivilegeEscalation != nil:
+		c.wrong(at+".allow_privilege_escalation", "is false, and the container is privileged: "+refused)
+	case context.Privileged != nil:
+		c.wrong(at+".privileged", "is true, and allow_privilege_escalation of [runners.kubernetes] is false: "+refused)
+	default:
+		c.wrong("kubernetes.allow_privilege_escalation", "is false, and privileged is true: "+refused)
 	}
 }
 
