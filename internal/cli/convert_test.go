@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,7 +30,11 @@ func TestConvert(t *testing.T) {
 		require.NoError(t, err)
 		folder := t.TempDir()
 		config, idle := filepath.Join(folder, "config.toml"), filepath.Join(folder, "idle.toml")
-		require.NoError(t, os.WriteFile(config, []byte(strings.ReplaceAll(string(first), "docker+machine", "custom")), 0o600))
+		changed := strings.ReplaceAll(string(first), "docker+machine", "custom") + "\n[runners.custom]\n"
+		for _, stage := range []string{"config", "prepare", "run", "cleanup"} {
+			changed += fmt.Sprintf("%s_exec = \"idlecount-executor\"\n%s_args = [\"--config\", \"/config.toml\", \"--config\", \"/idle.toml\", %q]\n", stage, stage, stage)
+		}
+		require.NoError(t, os.WriteFile(config, []byte(changed), 0o600))
 		require.NoError(t, os.WriteFile(idle, []byte(stdout), 0o600))
 		t.Setenv("RUNNER_TOKEN", "glrt-fakefakefake")
 		code, _, stderr := idlecount(t.Context(), "validate", "-c", config, "-c", idle)

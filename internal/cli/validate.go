@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -26,7 +27,9 @@ func newValidate(streams genericiooptions.IOStreams) *cobra.Command {
 		Long: `Check one or more config.toml files as the manager would read them.
 
 Every problem is named at once, one a line on stderr, with its file and path ("error: ..."); so is what is set
-and has no effect ("warning: ..."). The exit code is 1 if there is an error; warnings alone leave it 0.
+and has no effect, or looks misspelt ("warning: ..."). [runners.custom] is checked too: whether GitLab Runner
+calls idlecount-executor for each stage as it can be called. The exit code is 1 if there is an error; warnings
+alone leave it 0.
 -o json prints the pools that the configuration asks for. The files are all that is read: no cluster is asked.`,
 		Example: `  idlecount validate --config config.toml
 
@@ -52,22 +55,41 @@ func (o *validateOptions) validate(cmd *cobra.Command) error {
 	return oneOf(cmd, "output", o.output, "json")
 }
 
-func (o *validateOptions) run(context.Context) error {
-	cfg, err := loadConfig(o.files, o.ErrOut)
-	if err != nil {
-		return err
+// errInterrupted ends a command that was asked to stop before it was done.
+var errInterrupted = errors.New("interrupted: the files have not been checked")
+
+func (o *validateOptions) run(ctx context.Context) error {
+	type result struct {
+		cfg      *config.Config
+		warnings []config.Problem
+		err      error
 	}
-	for _, w := range cfg.Warnings {
+	// Reading takes its time where a file is a pipe, or made to be hard to parse. It can't be cut short, but left alone.
+	done := make(chan result, 1)
+	go func() {
+		cfg, warnings, err := config.Check(o.files)
+		done <- result{cfg, warnings, err}
+	}()
+	var r result
+	select {
+	case r = <-done:
+	case <-ctx.Done():
+		return errInterrupted
+	}
+	for _, w := range r.warnings {
 		say(o.ErrOut, "warning: "+w.Error())
 	}
-	pools, err := configuredPools(cfg)
-	if err != nil {
-		for _, problem := range problems(err) {
+	var pools []configuredPool
+	if r.err == nil {
+		pools, r.err = configuredPools(r.cfg)
+	}
+	if r.err != nil {
+		for _, problem := range problems(r.err) {
 			say(o.ErrOut, "error: "+problem.Error())
 		}
 		return errReported
 	}
-	say(o.ErrOut, o.summary(cfg, len(pools)))
+	say(o.ErrOut, o.summary(r.cfg, len(pools)))
 	if o.output == "json" {
 		return writeJSON(o.Out, struct {
 			Pools []configuredPool `json:"pools"`

@@ -1,10 +1,13 @@
 package cli_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +46,9 @@ func TestValidate(t *testing.T) {
 		} {
 			require.Contains(t, stderr, "error: testdata/config/bad.toml: "+path)
 		}
-		require.Len(t, lines, 5, "one line each: %s", stderr)
+		require.Equal(t, "warning: testdata/config/bad.toml: runners[0].kubernetes.memroy_request: unknown key, which nothing reads: did you mean memory_request?", lines[0],
+			"an error hides no warning")
+		require.Len(t, lines, 6, "one line each: %s", stderr)
 	})
 	t.Run("a file that doesn't parse is an error with line and column, which doesn't quote the token", func(t *testing.T) {
 		code, _, stderr := idlecount(t.Context(), "validate", "-c", "testdata/config/broken.toml")
@@ -59,7 +64,8 @@ func TestValidate(t *testing.T) {
 		require.Equal(t, "error: "+path+": can't be read: no such file or directory\n", stderr)
 	})
 	t.Run("run and manifests refuse the same file with the same words", func(t *testing.T) {
-		_, _, want := idlecount(t.Context(), "validate", "-c", "testdata/config/bad.toml")
+		_, _, all := idlecount(t.Context(), "validate", "-c", "testdata/config/bad.toml")
+		_, want, _ := strings.Cut(all, "\n") // the warning
 		for _, args := range [][]string{{"run"}, {"manifests", "--image", "x"}} {
 			code, stdout, stderr := idlecount(t.Context(), append(args, "-c", "testdata/config/bad.toml")...)
 			require.Equal(t, cli.ExitError, code)
@@ -67,6 +73,44 @@ func TestValidate(t *testing.T) {
 			require.Empty(t, stdout)
 		}
 	})
+}
+
+// How GitLab Runner calls the driver is nothing to the manager, whose file may well not say it.
+func TestOnlyValidateChecksHowTheDriverIsCalled(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.toml")
+	content, err := os.ReadFile(good)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(content), `"--runner", "nightly", `, "")), 0o600))
+	code, _, stderr := idlecount(t.Context(), "validate", "-c", path)
+	require.Equal(t, cli.ExitError, code)
+	for _, stage := range []string{"config", "prepare", "run", "cleanup"} {
+		require.Contains(t, stderr, "error: "+path+": runners[2].custom."+stage+`_args: lack "--runner", "nightly": 2 [[runners]] entries have the executor "custom"`)
+	}
+	code, _, stderr = idlecount(t.Context(), "manifests", "-c", path, "--image", "x")
+	require.Equal(t, cli.ExitOK, code, stderr)
+}
+
+func TestValidateEndsWhenItIsAskedTo(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	time.AfterFunc(10*time.Millisecond, cancel)
+	code, stdout, stderr := idlecount(ctx, "validate", "-c", pipe) // nobody will ever write into it
+	require.Equal(t, cli.ExitError, code)
+	require.Empty(t, stdout)
+	require.Equal(t, "error: interrupted: the files have not been checked\n", stderr)
+}
+
+func TestAFileWithoutConfig(t *testing.T) {
+	for _, command := range []string{"validate", "run", "doctor", "plan", "schedule", "convert", "manifests"} {
+		code, stdout, stderr := idlecount(t.Context(), command, "dir/x.toml")
+		require.Equal(t, cli.ExitUsage, code)
+		require.Empty(t, stdout)
+		require.Equal(t, `error: "dir/x.toml" looks like a file: name it with --config dir/x.toml`+"\nsee 'idlecount "+command+" --help'\n", stderr)
+	}
+	code, _, stderr := idlecount(t.Context(), "version", "x")
+	require.Equal(t, cli.ExitUsage, code)
+	require.Equal(t, `error: version takes no arguments, and "x" is one`+"\nsee 'idlecount version --help'\n", stderr)
 }
 
 func TestNoCommandPrintsAToken(t *testing.T) {
