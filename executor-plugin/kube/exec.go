@@ -73,6 +73,32 @@ func (e *ExitError) Error() string {
 	return text
 }
 
+// StartError is a command that the container's runtime could not start, though the container was there to be asked.
+type StartError struct {
+	Command string
+	Reason  string
+	Missing bool // the program isn't in the container, or can't be run there
+}
+
+func (e *StartError) Error() string { return fmt.Sprintf("%s can't be started: %s", e.Command, e.Reason) }
+
+// startError reads the word of a runtime, which comes over the stream as text. What stands before the runtime's own is that
+// of the server that all runtimes use (k8s.io/kubelet, pkg/cri/streaming/remotecommand).
+func startError(err error, program string) (*StartError, bool) {
+	_, reason, ok := strings.Cut(err.Error(), "error executing command in container: ")
+	if !ok {
+		return nil, false
+	}
+	_, after, ok := strings.Cut(reason, "unable to start container process: ") // runc
+	if ok {
+		reason = after
+	}
+	words := strings.ToLower(reason)
+	missing := strings.Contains(words, "no such file or directory") || strings.Contains(words, "permission denied") ||
+		strings.Contains(words, "executable file not found") || strings.Contains(words, "exec format error")
+	return &StartError{Command: program, Reason: reason, Missing: missing && strings.Contains(reason, program)}, true
+}
+
 // outcome is what Read ends with.
 func (c *Client) outcome(err error, command []string, stderr string) error {
 	if err == nil {
@@ -83,6 +109,8 @@ func (c *Client) outcome(err error, command []string, stderr string) error {
 	}
 	if upgrade, ok := errors.AsType[*httpstream.UpgradeFailureError](err); ok {
 		err = upgrade.Cause
+	} else if start, ok := startError(err, command[0]); ok {
+		return start
 	}
 	if denied(err, "get") || denied(err, "create") {
 		return fmt.Errorf("the service account of the runner may not exec into pods of namespace %s (pods/exec: create and get); the Role that `idlecount manifests` prints lets it: %w",

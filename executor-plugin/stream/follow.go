@@ -89,6 +89,12 @@ type lostError struct{ cause error }
 func (e *lostError) Error() string { return e.cause.Error() }
 func (e *lostError) Unwrap() error { return e.cause }
 
+// AnswerError is the entrypoint's word that the script can't be started or followed now; it may be later. It is the cause
+// of a failed attempt to connect.
+type AnswerError struct{ Message string }
+
+func (e *AnswerError) Error() string { return e.Message }
+
 // refusedError is the entrypoint's word that it can't start or follow the script.
 type refusedError struct{ message string }
 
@@ -185,7 +191,11 @@ func (f *follower) pause(ctx context.Context, cause error) error {
 	}
 	if out > f.Timing.NoticeAfter && !f.noticed {
 		f.noticed = true
-		f.say(fmt.Sprintf("the connection to the script broke (%v); trying to connect again, the script goes on meanwhile", cause))
+		line := fmt.Sprintf("the connection to the script broke (%v); trying to connect again, the script goes on meanwhile", cause)
+		if !f.met {
+			line = fmt.Sprintf("the script can't be started yet (%v); trying again", cause)
+		}
+		f.say(line)
 	}
 	return f.wait(ctx, backoff(f.failures, f.Timing.MaxBackoff))
 }

@@ -535,3 +535,27 @@ func TestFullOutputIsAFinalError(t *testing.T) {
 type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+
+// `entrypoint run` is there and says after five seconds, each time, that it can't reach PID 1: that is no sign of life.
+func TestAPID1ThatCannotBeReachedIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &play{connections: make([]func(*far), 1000)}
+		for i := range p.connections {
+			p.connections[i] = func(f *far) {
+				time.Sleep(5 * time.Second)
+				f.send(encodeJSON(wire.FrameError, wire.Failure{Message: "nobody listens", Retry: true}))
+			}
+		}
+		var asked []string
+		p.check = func(cause error) error {
+			if answer, ok := errors.AsType[*AnswerError](cause); ok {
+				asked = append(asked, answer.Message)
+			}
+			return nil
+		}
+		_, err := p.follow(t)
+		require.ErrorContains(t, err, "nobody listens")
+		require.NotEmpty(t, asked, "somebody who sees the pod can say more")
+		require.NotContains(t, strings.Join(p.notices, "\n"), "goes on meanwhile", "it was never started")
+	})
+}

@@ -141,7 +141,9 @@ func (s *session) take(r received) (*wire.Exit, error) {
 	if !s.live && r.frame.kind != wire.FrameHello && r.frame.kind != wire.FrameError {
 		return nil, fmt.Errorf("%w: kind %q comes before the hello", errFrame, r.frame.kind)
 	}
-	s.hear()
+	if r.frame.kind != wire.FrameError { // which may be the word of a command that can't reach PID 1
+		s.hear()
+	}
 	switch r.frame.kind {
 	case wire.FrameHello:
 		return nil, s.hello(r.frame)
@@ -159,7 +161,7 @@ func (s *session) take(r received) (*wire.Exit, error) {
 		case err != nil:
 			return nil, err
 		case failure.Retry:
-			return nil, &lostError{errors.New(failure.Message)}
+			return nil, &lostError{&AnswerError{failure.Message}}
 		default:
 			return nil, &refusedError{failure.Message}
 		}
