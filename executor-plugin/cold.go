@@ -76,7 +76,11 @@ func (w want) create(ctx context.Context) (*corev1.Pod, error) {
 		}
 		final, quota := diagnosis.QuotaRefusal(err)
 		if final || !quota && !claim.Transient(err) {
-			return nil, fmt.Errorf("create a pod for the job in namespace %s: %w", w.shape.Namespace, err)
+			err = fmt.Errorf("create a pod for the job in namespace %s: %w", w.shape.Namespace, err)
+			if diagnosis.AskedInVain(err, w.job.Shape, len(w.shape.Services)) {
+				return nil, &jobError{err}
+			}
+			return nil, err
 		}
 		if !told && (quota || time.Since(w.begin) > noticeAfter) {
 			told = true
@@ -102,6 +106,21 @@ func pause(ctx context.Context, n int, last error) error {
 		}
 		return last
 	}
+}
+
+// checkSecrets says whether the variables of the job's services are more than Kubernetes takes.
+func (w want) checkSecrets() error {
+	for _, secret := range factory.Dependents(factory.JobPod(w.runner, w.shape, "", w.job.Meta), w.shape, w.job.Shape) {
+		size := 0
+		for _, value := range secret.Data {
+			size += len(value)
+		}
+		if size > corev1.MaxSecretSize {
+			return &jobError{fmt.Errorf("the job's public variables have %d KiB, and its services get them through a Secret, which holds %d KiB at most; make them fewer or smaller, or hand them on in a file or an artifact",
+				size>>10, corev1.MaxSecretSize>>10)}
+		}
+	}
+	return nil
 }
 
 // createDependents makes what belongs to a pod, after it: the kubelet waits for it, and nothing can be left behind without

@@ -44,7 +44,10 @@ func prepare(ctx context.Context, t target, env job.Env) error {
 		return fmt.Errorf("make a key for the job's streams: %w", err)
 	}
 	w := want{target: t, job: j, shape: shape, key: key, begin: time.Now()}
-	w.deadline = w.begin.Add(time.Duration(t.runner.Kubernetes.PollTimeout) * time.Second)
+	w.deadline = w.begin.Add(pollTimeout(t.runner.Kubernetes.PollTimeout))
+	if err := w.checkSecrets(); err != nil {
+		return err
+	}
 	got, err := w.acquire(ctx)
 	if err != nil {
 		return err
@@ -52,6 +55,11 @@ func prepare(ctx context.Context, t target, env job.Env) error {
 	leave(env, j.Meta.ID, got.pod, doors{key: key, streams: got.streams})
 	return nil
 }
+
+// maxPoll bounds poll_timeout: more seconds than a duration can hold would come out negative.
+const maxPoll = 365 * 24 * 60 * 60
+
+func pollTimeout(seconds int) time.Duration { return time.Duration(min(seconds, maxPoll)) * time.Second }
 
 // want is a job that wants a pod.
 type want struct {
