@@ -54,11 +54,13 @@ func (w want) start(ctx context.Context, pod *corev1.Pod) (map[wire.Role]wire.St
 // nameLength is the length of the random part of a pod's name.
 const nameLength = 5
 
-// create makes the pod. A quota that is used up is waited for; whatever else the API server refuses is final.
+// create makes the pod. Where a quota is used up, idle pods are given back, or else it is waited for; whatever else the API
+// server refuses is final.
 func (w want) create(ctx context.Context) (*corev1.Pod, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, w.deadline, errNotReady)
 	defer cancel()
 	var told bool
+	var made room
 	name := factory.PoolName(w.runner, w.shape) + "-" + rand.String(nameLength)
 	for n := 0; ; n++ {
 		meta := w.job.Meta
@@ -74,31 +76,56 @@ func (w want) create(ctx context.Context) (*corev1.Pod, error) {
 		if err == nil {
 			return pod, nil
 		}
-		final, quota := diagnosis.QuotaRefusal(err)
-		if final || !quota && !claim.Transient(err) {
+		tight, quota := diagnosis.QuotaRefusal(err)
+		if tight.Final || !quota && !claim.Transient(err) {
 			err = fmt.Errorf("create a pod for the job in namespace %s: %w", w.shape.Namespace, err)
 			if diagnosis.AskedInVain(err, w.job.Shape, len(w.shape.Services)) {
 				return nil, &jobError{err}
 			}
 			return nil, err
 		}
+		if quota {
+			making, roomErr := w.makeRoom(ctx, &made, tight)
+			if roomErr != nil {
+				return nil, fmt.Errorf("make room for the pod of the job in quota %s: %w", tight.Name, roomErr)
+			}
+			if making {
+				if err := pause(ctx, roomPause, err); err != nil {
+					return nil, w.notCreated(err)
+				}
+				continue
+			}
+		}
 		if !told && (quota || time.Since(w.begin) > noticeAfter) {
 			told = true
-			w.say(fmt.Sprintf("waiting to create the pod: %v", err))
+			w.say(fmt.Sprintf("waiting to create the pod: %v", err) + noRoom(quota))
 		}
-		if err := pause(ctx, n, err); err != nil {
-			return nil, fmt.Errorf("the pod could not be created within %s (poll_timeout): %w", round(time.Since(w.begin)), err)
+		if err := pause(ctx, backoff(n), err); err != nil {
+			return nil, w.notCreated(err)
 		}
 	}
+}
+
+func noRoom(quota bool) string {
+	if !quota {
+		return ""
+	}
+	return "; no idle pods can be given back that would make room"
+}
+
+func (w want) notCreated(err error) error {
+	return fmt.Errorf("the pod could not be created within %s (poll_timeout): %w", round(time.Since(w.begin)), err)
 }
 
 // noticeAfter is how long an API server may not answer before the job's log says so.
 const noticeAfter = 2 * time.Second
 
+func backoff(n int) time.Duration { return min(250*time.Millisecond<<min(n, 8), 5*time.Second) }
+
 // pause waits before another try; where there is no time left for one, it returns why the last one failed.
-func pause(ctx context.Context, n int, last error) error {
+func pause(ctx context.Context, d time.Duration, last error) error {
 	select {
-	case <-time.After(min(250*time.Millisecond<<min(n, 8), 5*time.Second)):
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		if cause := context.Cause(ctx); !errors.Is(cause, errNotReady) {
@@ -145,7 +172,7 @@ func (w want) createSecret(ctx context.Context, secret *corev1.Secret) error {
 		if !claim.Transient(err) {
 			return fmt.Errorf("create Secret %s/%s for the variables of a service: %w", secret.Namespace, secret.Name, err)
 		}
-		if err := pause(ctx, n, err); err != nil {
+		if err := pause(ctx, backoff(n), err); err != nil {
 			return fmt.Errorf("create Secret %s/%s for the variables of a service: %w", secret.Namespace, secret.Name, err)
 		}
 	}

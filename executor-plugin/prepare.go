@@ -59,7 +59,9 @@ func prepare(ctx context.Context, t target, env job.Env) error {
 // maxPoll bounds poll_timeout: more seconds than a duration can hold would come out negative.
 const maxPoll = 365 * 24 * 60 * 60
 
-func pollTimeout(seconds int) time.Duration { return time.Duration(min(seconds, maxPoll)) * time.Second }
+func pollTimeout(seconds int) time.Duration {
+	return time.Duration(min(seconds, maxPoll)) * time.Second
+}
 
 // want is a job that wants a pod.
 type want struct {

@@ -32,9 +32,14 @@ func TestQuotaRefusal(t *testing.T) {
 		"words that can't be understood": {refuse("exceeded quota: everything"), false, true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			final, ok := QuotaRefusal(test.err)
+			q, ok := QuotaRefusal(test.err)
 			require.Equal(t, test.ok, ok)
-			require.Equal(t, test.final, final)
+			require.Equal(t, test.final, q.Final)
 		})
 	}
+	q, _ := QuotaRefusal(refuse("exceeded quota: q, requested: pods=1,requests.cpu=700m, used: pods=3,requests.cpu=1800m, limited: pods=4,requests.cpu=2"))
+	require.Equal(t, "q", q.Name)
+	require.Len(t, q.Short, 1, "of pods there is one left")
+	require.True(t, q.Short["requests.cpu"].Equal(mustParse("500m")))
+	require.True(t, q.Used["requests.cpu"].Equal(mustParse("1800m")))
 }

@@ -80,7 +80,9 @@ type StartError struct {
 	Missing bool // the program isn't in the container, or can't be run there
 }
 
-func (e *StartError) Error() string { return fmt.Sprintf("%s can't be started: %s", e.Command, e.Reason) }
+func (e *StartError) Error() string {
+	return fmt.Sprintf("%s can't be started: %s", e.Command, e.Reason)
+}
 
 // startError reads the word of a runtime, which comes over the stream as text. What stands before the runtime's own is that
 // of the server that all runtimes use (k8s.io/kubelet, pkg/cri/streaming/remotecommand).

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"idlecount.dev/idlecount/config"
+	"idlecount.dev/idlecount/e2e/runner"
+	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/pool"
+)
+
+// quota makes a ResourceQuota for pods and waits until it counts.
+func (g *ground) quota(t *testing.T, name, pods string) {
+	t.Helper()
+	_, err := g.client.CoreV1().ResourceQuotas(g.namespace).Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse(pods)}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		now, err := g.client.CoreV1().ResourceQuotas(g.namespace).Get(t.Context(), name, metav1.GetOptions{})
+		require.NoError(c, err)
+		require.Contains(c, now.Status.Hard, corev1.ResourcePods)
+	}, time.Minute, 50*time.Millisecond)
+}
+
+// All that a quota allows is idle pods of ours: a job that needs a pod of its own doesn't wait for anybody.
+func TestAQuotaThatIdlePodsUseUp(t *testing.T) {
+	g := newGround(t, `poll_timeout = 45`)
+	g.idle(t, 2)
+	g.quota(t, "q", "2")
+	job := script("echo cold")
+	job.Image = g.images["job-busybox"]
+	result := g.run(t, job)
+	require.Equal(t, runner.Success, result.Status)
+	require.Equal(t, 1, strings.Count(string(result.Log), "quota q is used up; gave back idle-"), "told once")
+	require.NotContains(t, string(result.Log), "waiting to create")
+	left, err := g.pods().List(t.Context(), metav1.ListOptions{LabelSelector: factory.LabelState + "=" + factory.StateIdle})
+	require.NoError(t, err)
+	require.Len(t, left.Items, 1, "one was enough")
+}
+
+// A manager sees the same room, and wants its pod back.
+func TestAQuotaThatIdlePodsUseUpUnderAManager(t *testing.T) {
+	g := newGround(t, `poll_timeout = 45`)
+	g.quota(t, "q", "1")
+	loaded, err := config.Load([]string{g.file})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- pool.Run(ctx, pool.Options{Client: g.client, Config: loaded, Identity: "m", LeaseNamespace: g.namespace})
+	}()
+	defer func() { stop(); require.NoError(t, <-done) }()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		pods, err := g.pods().List(t.Context(), metav1.ListOptions{LabelSelector: factory.LabelState + "=" + factory.StateIdle})
+		require.NoError(c, err)
+		require.Len(c, pods.Items, 1)
+		require.NotNil(c, factory.ReadySince(&pods.Items[0]))
+	}, time.Minute, 100*time.Millisecond)
+	job := script("echo cold")
+	job.Image = g.images["job-busybox"]
+	result := g.run(t, job)
+	require.Equal(t, runner.Success, result.Status)
+	require.Contains(t, string(result.Log), "quota q is used up; gave back ")
+}
