@@ -21,7 +21,7 @@ func (e *podGoneError) Error() string { return e.reason }
 func (w want) waitReady(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, w.deadline, errNotReady)
 	defer cancel()
-	last, told := pod, map[string]string{}
+	last, told := pod, map[string]bool{}
 	var failed error
 	look := func(now *corev1.Pod, gone bool) (more bool) {
 		if gone {
@@ -60,10 +60,10 @@ func (w want) waitReady(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, erro
 var errNotReady = errors.New("not ready in time")
 
 // tell prints what is new about a pod that starts.
-func (w want) tell(start diagnosis.Start, told map[string]string) {
+func (w want) tell(start diagnosis.Start, told map[string]bool) {
 	for _, f := range start.Findings {
-		if told[f.Topic] != f.Message && !f.Final {
-			told[f.Topic] = f.Message
+		if thing := f.Thing(); !told[thing] && !f.Final {
+			told[thing] = true
 			w.say(f.Message)
 		}
 	}

@@ -81,7 +81,7 @@ func terminated(pod *corev1.Pod, role wire.Role, state *corev1.ContainerStateTer
 	case state.ExitCode == wire.ExitAbandoned:
 		return fmt.Sprintf("container %s gave the job up: no driver was attached to it for too long", role)
 	case state.ExitCode == wire.ExitStopped:
-		return fmt.Sprintf("container %s was stopped by its node, which doesn't say why", role)
+		return fmt.Sprintf("container %s was told to stop, by its node or by a script (`kill 1`); nothing says why", role)
 	default:
 		return fmt.Sprintf("container %s ended with exit code %d%s", role, state.ExitCode, because(state.Reason, state.Message))
 	}

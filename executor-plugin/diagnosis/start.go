@@ -19,12 +19,23 @@ type Start struct {
 
 // Finding is one thing about a pod that is starting.
 type Finding struct {
-	Topic   string // what it is about; a new message on the same topic replaces an older one
+	Topic   string // what it is about
 	Message string
 	Stuck   bool // the pod waits for this
 	Final   bool // waiting doesn't help
 	Gone    bool // for the pod has ended; another one may come up
 	OfJob   bool // and it is the job that asks for what can't be had, rather than the runner
+}
+
+// Thing is the same for findings that say the same, whatever numbers are in them: the ports of two connections, the tries of
+// a back-off.
+func (f Finding) Thing() string {
+	return f.Topic + " " + strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, f.Message)
 }
 
 // StartOf reads a pod's status.
@@ -89,6 +100,9 @@ func container(pod *corev1.Pod, status corev1.ContainerStatus) (Finding, bool) {
 			return Finding{}, false
 		}
 		f.Message = fmt.Sprintf("container %s (image %s) waits%s", status.Name, imageOf(pod, status.Name), because(waiting.Reason, waiting.Message))
+		if waiting.Reason == "ErrImagePull" || waiting.Reason == "ImagePullBackOff" {
+			f.Message = fmt.Sprintf("container %s: image %s can't be pulled%s", status.Name, imageOf(pod, status.Name), because("", pullProblem(waiting.Message)))
+		}
 		f.Final = hopeless(pod, waiting)
 		return f, true
 	}
@@ -122,6 +136,38 @@ func hopeless(pod *corev1.Pod, waiting *corev1.ContainerStateWaiting) bool {
 	default:
 		return false
 	}
+}
+
+// pullProblem is what is wrong in the words of a failed pull. Each part of a container runtime puts its own before it and
+// names the image again, and between two tries the kubelet puts "Back-off pulling image" before all that.
+func pullProblem(message string) string {
+	message = strings.Join(strings.Fields(message), " ")
+	if _, after, ok := strings.Cut(message, ": ErrImagePull: "); ok {
+		message = after
+	} else if strings.HasPrefix(message, "Back-off pulling image ") {
+		return "" // it doesn't say why
+	}
+	for again := true; again; {
+		again = false
+		for _, of := range []string{"rpc error: ", "failed to pull and unpack image ", "failed to resolve reference ", "failed to resolve image", "failed to do request", "pulling image", "Error response from daemon"} {
+			if !strings.HasPrefix(message, of) {
+				continue
+			}
+			if _, after, ok := cutPart(message); ok {
+				message, again = after, true
+			}
+		}
+	}
+	return message
+}
+
+// cutPart cuts the first part of a chain of reasons off. The names of images have colons, so a part ends at ": " only.
+func cutPart(message string) (part, rest string, ok bool) {
+	if after, found := strings.CutPrefix(message, "rpc error: "); found {
+		_, rest, ok = strings.Cut(after, "desc = ")
+		return "rpc error", rest, ok
+	}
+	return strings.Cut(message, ": ")
 }
 
 // imageRefused says whether a registry has said no, rather than not answered or been busy.

@@ -58,7 +58,7 @@ func TestStartOf(t *testing.T) {
 			`429 Too Many Requests - toomanyrequests: You have reached your unauthenticated pull rate limit`)), stuck, "toomanyrequests"},
 		"the registry is away": {starting(waits("build", "ErrImagePull",
 			`failed to do request: Head "https://registry.example.com/v2/x/manifests/1": dial tcp: lookup registry.example.com: no such host`)), stuck, "no such host"},
-		"a back-off that doesn't say why":      {starting(waits("build", "ImagePullBackOff", `Back-off pulling image "x"`)), stuck, "Back-off"},
+		"a back-off that doesn't say why":      {starting(waits("build", "ImagePullBackOff", `Back-off pulling image "x"`)), stuck, "image golang:1.26 can't be pulled"},
 		"the job's image isn't a name":         {starting(waits("build", "InvalidImageName", "couldn't parse image name")), ofJob, "InvalidImageName"},
 		"a service's image doesn't exist":      {starting(waits("db", "ErrImagePull", "postgres:17: not found")), ofJob, "postgres:17"},
 		"the helper's image doesn't exist":     {starting(waits("helper", "ErrImagePull", "helper:1: not found")), final, "helper:1"},
@@ -108,6 +108,18 @@ func TestStartOf(t *testing.T) {
 	}
 }
 
+// The kubelet changes between the two reasons, and a connection has another port each time.
+func TestAPullThatFailsAgainAndAgainIsOneThing(t *testing.T) {
+	const words = `rpc error: code = DeadlineExceeded desc = failed to pull and unpack image "127.0.0.1:1/x:1": failed to resolve reference "127.0.0.1:1/x:1": failed to do request: Head "http://127.0.0.1:1/v2/x/manifests/1": dial tcp 127.0.0.1:1: connect: connection refused`
+	first := StartOf(starting(waits("build", "ErrImagePull", words))).Findings
+	again := StartOf(starting(waits("build", "ImagePullBackOff", `Back-off pulling image "127.0.0.1:1/x:1": ErrImagePull: `+words))).Findings
+	require.Equal(t, first, again)
+	require.Equal(t, `container build: image golang:1.26 can't be pulled: Head "http://127.0.0.1:1/v2/x/manifests/1": dial tcp 127.0.0.1:1: connect: connection refused`, first[len(first)-1].Message)
+	other := Finding{Topic: "x", Message: "read tcp 10.0.0.1:43242->10.0.0.2:443: reset"}
+	require.Equal(t, other.Thing(), Finding{Topic: "x", Message: "read tcp 10.0.0.1:51022->10.0.0.2:443: reset"}.Thing())
+	require.NotEqual(t, other.Thing(), Finding{Topic: "y", Message: other.Message}.Thing())
+}
+
 func TestAReadyPodHasNoFindings(t *testing.T) {
 	s := StartOf(starting(func(p *corev1.Pod) {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -141,7 +153,7 @@ func TestEndOf(t *testing.T) {
 		"the other container has ended": {running(ended(1, "Error", 1)), "", false},
 		"out of memory, with a limit":   {running(func(p *corev1.Pod) { ended(0, "OOMKilled", 137)(p); p.Spec.Containers[0].Resources.Limits = limit }), "used more memory than it may (its limit is 512Mi)", true},
 		"given up by its PID 1":         {running(ended(0, "Error", 12)), "no driver was attached", true},
-		"stopped by the kubelet":        {running(ended(0, "Error", 143)), "was stopped by its node", true},
+		"stopped by a signal":           {running(ended(0, "Error", 143)), "was told to stop, by its node or by a script (`kill 1`)", true},
 		"PID 1 was killed":              {running(ended(0, "Error", 137)), "ended with exit code 137", true},
 		"evicted by its node": {running(func(p *corev1.Pod) {
 			p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "The node was low on resource: memory."
