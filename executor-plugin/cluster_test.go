@@ -77,7 +77,7 @@ func TestWhyThereIsNoWarmPod(t *testing.T) {
 	require.Contains(t, string(g.run(t, job).Log), "no warm pod: pool "+factory.PoolName(g.settings, g.shape(t))+" has no pods; `idlecount status` says why")
 	job = script("true")
 	job.User = "1000"
-	require.Contains(t, string(g.run(t, job).Log), "differ from what the job asks for (other settings)")
+	require.Contains(t, string(g.run(t, job).Log), "differ from what the job asks for (user)")
 }
 
 func TestServicesAreReachableAndGetTheirVariables(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -212,16 +213,30 @@ func (w want) whyNone(ctx context.Context, none *claim.NoneIdleError, miss strin
 
 // emptyPool looks at what a pool has instead of idle pods.
 func (w want) emptyPool(ctx context.Context, pool string) string {
-	claimed, other, err := claim.CountPool(ctx, w.client, pool)
-	switch {
-	case err != nil:
+	count, err := claim.CountPool(ctx, w.client, pool)
+	if err != nil {
 		return fmt.Sprintf("pool %s has no idle pod", pool)
-	case claimed > 0 && other == 0:
-		return fmt.Sprintf("all %d pods of pool %s are claimed by other jobs", claimed, pool)
-	case other > 0:
-		return fmt.Sprintf("pool %s has no pod that can be claimed (%d claimed, %d ended or stuck); `idlecount status` says more", pool, claimed, other)
-	default:
+	}
+	return noneIdle(pool, count)
+}
+
+func noneIdle(pool string, c claim.Count) string {
+	var parts []string
+	for _, part := range []struct {
+		n    int
+		word string
+	}{{c.Claimed, "claimed"}, {c.Warming, "starting"}, {c.Ending, "ending"}, {c.Ended, "ended or stuck"}} {
+		if part.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", part.n, part.word))
+		}
+	}
+	switch {
+	case len(parts) == 0:
 		return fmt.Sprintf("pool %s has no pods; `idlecount status` says why", pool)
+	case c.Claimed > 0 && len(parts) == 1:
+		return fmt.Sprintf("all %d pods of pool %s are claimed by other jobs", c.Claimed, pool)
+	default:
+		return fmt.Sprintf("pool %s has no pod that can be claimed (%s); `idlecount status` says more", pool, strings.Join(parts, ", "))
 	}
 }
 

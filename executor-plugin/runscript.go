@@ -39,7 +39,7 @@ func runScript(ctx context.Context, t target, env job.Env, call Call, out io.Wri
 		return fmt.Errorf("read the script of %s: %w", call.Part, err)
 	}
 	if len(text) > wire.MaxScript {
-		return fmt.Errorf("the script of %s has %d MiB, at most %d can be run", call.Part, len(text)>>20, wire.MaxScript>>20)
+		return &jobError{fmt.Errorf("the script of %s has %d bytes, at most %d (%d MiB) can be run", call.Part, len(text), wire.MaxScript, wire.MaxScript>>20)}
 	}
 	role := placement(call.Part)
 	pod, open := found(env, id, t.runner.Kubernetes.Namespace)

@@ -219,19 +219,23 @@ type Difference struct {
 	Image     bool // of build: the kubelet restarts that container alone
 	Resources bool // requests or limits of build or helper: resized in place
 	Services  bool // what runs beside them
-	Other     bool // anything that needs another pod
+	// What else a job can choose, and the rest; each needs another pod.
+	PullPolicy, User, Other bool
 }
 
 // Differs says what sets two shapes apart; the zero value means nothing, and exactly then their hashes are equal.
 func Differs(a, b Shape) Difference {
 	a, b = a.canonical(), b.canonical()
 	d := Difference{
-		Image:     a.Image != b.Image,
-		Resources: a.Build.Resources != b.Build.Resources || a.Helper.Resources != b.Helper.Resources,
-		Services:  !equal(a.Services, b.Services),
+		Image:      a.Image != b.Image,
+		Resources:  a.Build.Resources != b.Build.Resources || a.Helper.Resources != b.Helper.Resources,
+		Services:   !equal(a.Services, b.Services),
+		PullPolicy: a.PullPolicy != b.PullPolicy,
+		User:       !equal(a.Build.Security.RunAsUser, b.Build.Security.RunAsUser) || !equal(a.Build.Security.RunAsGroup, b.Build.Security.RunAsGroup),
 	}
 	for _, s := range []*Shape{&a, &b} {
-		s.Image, s.Services = "", nil
+		s.Image, s.PullPolicy, s.Services = "", "", nil
+		s.Build.Security.RunAsUser, s.Build.Security.RunAsGroup = nil, nil
 		s.Build.Resources, s.Helper.Resources = Resources{}, Resources{}
 	}
 	d.Other = !equal(a, b)
@@ -251,7 +255,7 @@ func (d Difference) String() string {
 	for _, p := range []struct {
 		differs bool
 		name    string
-	}{{d.Image, "image"}, {d.Resources, "resources"}, {d.Services, "services"}, {d.Other, "other settings"}} {
+	}{{d.Image, "image"}, {d.Resources, "resources"}, {d.Services, "services"}, {d.PullPolicy, "pull policy"}, {d.User, "user"}, {d.Other, "other settings"}} {
 		if p.differs {
 			parts = append(parts, p.name)
 		}

@@ -408,14 +408,14 @@ func TestDifference(t *testing.T) {
 			func(_ *config.Runner, j *Job) { j.Services = []Service{{Name: "postgres"}} }, Difference{Services: true}, "services",
 		},
 		"the size of services": {func(r *config.Runner, _ *Job) { r.Kubernetes.ServiceCPULimit = "1" }, Difference{Services: true}, "services"},
-		"the user":             {func(_ *config.Runner, j *Job) { j.User = "1000" }, Difference{Other: true}, "other settings"},
+		"the user":             {func(_ *config.Runner, j *Job) { j.User = "1000" }, Difference{User: true}, "user"},
 		"an image that is pulled otherwise": {
-			func(_ *config.Runner, j *Job) { j.Image = "alpine" }, Difference{Image: true, Other: true}, "image, other settings",
+			func(_ *config.Runner, j *Job) { j.Image = "alpine" }, Difference{Image: true, PullPolicy: true}, "image, pull policy",
 		},
 		"all": {func(r *config.Runner, j *Job) {
 			*j = Job{Image: "alpine:3.21", User: "1", Services: []Service{{Name: "postgres"}}}
-			r.Kubernetes.MemoryRequest = "1Gi"
-		}, Difference{Image: true, Resources: true, Services: true, Other: true}, "image, resources, services, other settings"},
+			r.Kubernetes.MemoryRequest, r.Kubernetes.ServiceAccount = "1Gi", "other"
+		}, Difference{Image: true, Resources: true, Services: true, User: true, Other: true}, "image, resources, services, user, other settings"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed, job := base(t), Job{}

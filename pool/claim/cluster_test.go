@@ -362,8 +362,14 @@ func TestCountPool(t *testing.T) {
 	g.pod(t, "warming", false)
 	_, err := claim.Claim(t.Context(), g.pods(), g.request("1"))
 	require.NoError(t, err)
-	claimed, others, err := claim.CountPool(t.Context(), g.pods(), factory.PoolName(g.runner, g.shape))
+	ending := g.pod(t, "ending", true)
+	_, err = g.pods().Patch(t.Context(), ending.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":["idlecount.dev/test"]}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	require.Equal(t, 1, claimed)
-	require.Equal(t, 1, others)
+	t.Cleanup(func() {
+		_, _ = g.pods().Patch(context.Background(), ending.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	})
+	require.NoError(t, claim.Delete(t.Context(), g.pods(), ending, new(int64(0))))
+	count, err := claim.CountPool(t.Context(), g.pods(), factory.PoolName(g.runner, g.shape))
+	require.NoError(t, err)
+	require.Equal(t, claim.Count{Claimed: 1, Warming: 1, Ending: 1}, count)
 }

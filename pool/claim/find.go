@@ -49,20 +49,33 @@ func Delete(ctx context.Context, pods Pods, pod *corev1.Pod, grace *int64) error
 // countLimit bounds how many pods are counted: beyond it the number doesn't matter.
 const countLimit = 500
 
-// CountPool counts the pods of a pool that are claimed by jobs, and all others that are not idle: warming, ended, ending.
-func CountPool(ctx context.Context, pods Pods, pool string) (claimed, others int, err error) {
+// Count is what a pool has besides idle pods.
+type Count struct {
+	Claimed int // by jobs
+	Warming int
+	Ending  int // told to end, and not gone yet
+	Ended   int // by themselves, or stuck
+}
+
+// CountPool counts the pods of a pool that are not idle.
+func CountPool(ctx context.Context, pods Pods, pool string) (Count, error) {
 	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: labels.Set{factory.LabelPool: pool}.String(), Limit: countLimit})
 	if err != nil {
-		return 0, 0, fmt.Errorf("count the pods of pool %s: %w", pool, err)
+		return Count{}, fmt.Errorf("count the pods of pool %s: %w", pool, err)
 	}
+	var c Count
 	for i := range list.Items {
 		switch factory.PhaseOf(&list.Items[i]) {
 		case factory.Claimed:
-			claimed++
+			c.Claimed++
+		case factory.Warming:
+			c.Warming++
+		case factory.Ending:
+			c.Ending++
+		case factory.Expired, factory.Failed, factory.Finished:
+			c.Ended++
 		case factory.Idle:
-		default:
-			others++
 		}
 	}
-	return claimed, others, nil
+	return c, nil
 }
