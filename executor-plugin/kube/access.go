@@ -3,6 +3,9 @@ package kube
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -55,9 +58,21 @@ func find(access Access, table config.Kubernetes) (*rest.Config, error) {
 	switch {
 	case err == nil:
 		return cfg, nil
+	case clientcmd.IsEmptyConfig(err) && access.Kubeconfig == "" && access.FromEnv != "":
+		return nil, fmt.Errorf("KUBECONFIG is %s, %s", access.FromEnv, emptiness(access.FromEnv))
 	case clientcmd.IsEmptyConfig(err) && access.Kubeconfig == "":
 		return nil, errors.New("no cluster is configured: give --kubeconfig, set KUBECONFIG or [runners.kubernetes] host, or run in a pod with a service account")
 	default:
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
+}
+
+// emptiness says why files of $KUBECONFIG name no cluster.
+func emptiness(list string) string {
+	for _, file := range filepath.SplitList(list) {
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			return "which names no cluster"
+		}
+	}
+	return "and there is no such file"
 }

@@ -44,11 +44,14 @@ func TestWhichClusterIsUsed(t *testing.T) {
 		"KUBECONFIG over host of config.toml":   {access: Access{FromEnv: file}, table: config.Kubernetes{Host: "https://c"}, want: "https://a"},
 		"a kubeconfig that points nowhere":      {access: Access{Kubeconfig: filepath.Join(folder, "none")}, says: "none: no such file"},
 		"a context that isn't there":            {access: Access{Kubeconfig: file, Context: "x"}, says: `context "x" does not exist`},
-		"nothing at all":                        {access: Access{FromEnv: empty}, says: "no cluster is configured"},
+		"KUBECONFIG that points nowhere":        {access: Access{FromEnv: "/nope"}, says: "KUBECONFIG is /nope, and there is no such file"},
+		"KUBECONFIG without a cluster":          {access: Access{FromEnv: empty}, says: "empty, which names no cluster"},
+		"nothing at all":                        {says: "no cluster is configured"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			t.Setenv("KUBECONFIG", test.access.FromEnv)
 			t.Setenv("KUBERNETES_SERVICE_HOST", "")
+			t.Setenv("HOME", folder)
 			cfg, err := Config(test.access, test.table, "test")
 			if test.says != "" {
 				require.ErrorContains(t, err, test.says)

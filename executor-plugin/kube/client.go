@@ -33,6 +33,7 @@ func New(cfg *rest.Config, namespace string, patience Patience) (*Client, error)
 	own.APIPath = "/api"
 	own.GroupVersion = &corev1.SchemeGroupVersion
 	own.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	patience.outage = &outage{}
 	client, err := rest.RESTClientFor(own)
 	if err != nil {
 		return nil, fmt.Errorf("make a client for %s: %w", cfg.Host, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +19,36 @@ type Patience struct {
 	// has read the roles. After a failure to reach it a refusal is doubted anyway.
 	Doubt  time.Duration
 	Notice func(line string)
+
+	outage *outage // of all calls of a client
+}
+
+// outage is told once, however many calls meet it. The nil one is that of a single call.
+type outage struct {
+	mu    sync.Mutex
+	calls int // that wait for its end
+}
+
+// begin is called by a call that meets the outage; first is true where nobody has told of it.
+func (o *outage) begin() (first bool) {
+	if o == nil {
+		return true
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.calls++
+	return o.calls == 1
+}
+
+// end is called by a call that has begun, when it is over; last is true where no other one waits.
+func (o *outage) end() (last bool) {
+	if o == nil {
+		return true
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.calls--
+	return o.calls == 0
 }
 
 const (
@@ -44,18 +75,24 @@ func (p Patience) try(ctx context.Context, call func(ctx context.Context) error)
 		err := once(ctx, call)
 		out := time.Since(e.begin).Round(time.Second)
 		if ctx.Err() != nil || !e.again(err) {
-			if e.noticed && err == nil {
+			if e.noticed && p.outage.end() && err == nil {
 				p.Notice(fmt.Sprintf("the API server answers again after %s", out))
 			}
 			return err
 		}
 		if out >= p.Most {
+			if e.noticed {
+				p.outage.end()
+			}
 			return fmt.Errorf("the API server didn't answer for %s: %w", out, err)
 		}
 		e.tell(err)
 		select {
 		case <-time.After(backoff(n)):
 		case <-ctx.Done():
+			if e.noticed {
+				p.outage.end()
+			}
 			return err
 		}
 	}
@@ -90,6 +127,9 @@ func (e *effort) again(err error) bool {
 func (e *effort) tell(err error) {
 	if e.away && !e.noticed && time.Since(e.begin) > noticeAfter {
 		e.noticed = true
+		if !e.outage.begin() {
+			return
+		}
 		e.Notice(fmt.Sprintf("the API server doesn't answer, trying again for up to %s: %v", e.Most, err))
 	}
 }

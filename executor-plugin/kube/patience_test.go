@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
+	"net/url"
+	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 )
 
 func TestPatience(t *testing.T) {
@@ -112,5 +117,31 @@ func TestPatience(t *testing.T) {
 			require.ErrorIs(t, o.err, away)
 			require.ErrorContains(t, o.err, "didn't answer for 2m")
 		})
+	})
+}
+
+// Prepare asks two things at once.
+func TestAnOutageIsToldOnce(t *testing.T) {
+	client, err := New(&rest.Config{Host: "https://a:1"}, "ci", Patience{})
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var notices []string
+		p := client.patience
+		p.Most, p.Notice = time.Minute, func(line string) { mu.Lock(); defer mu.Unlock(); notices = append(notices, line) }
+		start := time.Now()
+		var calls sync.WaitGroup
+		for _, away := range []time.Duration{10 * time.Second, 20 * time.Second, 2 * time.Minute} {
+			calls.Go(func() {
+				_ = p.try(t.Context(), func(context.Context) error {
+					if time.Since(start) < away {
+						return client.explain("list", "pods", &url.Error{Op: "Get", URL: "https://a:1/api/v1/pods?labelSelector=x%3Dy", Err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}})
+					}
+					return nil
+				})
+			})
+		}
+		calls.Wait()
+		require.Equal(t, []string{"the API server doesn't answer, trying again for up to 1m0s: https://a:1: dial tcp: connection refused"}, notices)
 	})
 }
