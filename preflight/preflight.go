@@ -37,6 +37,7 @@ const (
 	Rights    Check = "rights"    // RBAC, one result for each role and namespace
 	Admission Check = "admission" // would the API server take the pods: Pod Security, LimitRanges, policies, one for each pool
 	Quota     Check = "quota"     // room for all idle pods, one for each ResourceQuota
+	Priority  Check = "priority"  // can jobs take the place of pause pods, one for each runner that has some
 	Image     Check = "image"     // one for each image
 )
 
@@ -84,6 +85,7 @@ func Run(ctx context.Context, o Options) ([]Result, error) {
 	results = append(results, rights(ctx, o)...)
 	results = append(results, admission(ctx, o, targets)...)
 	results = append(results, quotas(ctx, o, targets)...)
+	results = append(results, priorities(ctx, o)...)
 	results = append(results, images(ctx, o, targets)...)
 	return results, ctx.Err()
 }

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	resourcehelper "k8s.io/component-helpers/resource"
 
 	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/internal/quota"
 )
 
 // quotas compares each ResourceQuota of the runners' namespaces with what the idle pods take when the policies want most.
@@ -71,19 +71,19 @@ func unclaimed(ctx context.Context, client kubernetes.Interface, namespace strin
 }
 
 // headroom judges one quota. What has no claim yet counts as ours: it is part of what is wanted.
-func headroom(quota *corev1.ResourceQuota, targets []*target, moments []moment, ours []corev1.Pod) Result {
-	r := Result{Check: Quota, Status: OK, Namespace: quota.Namespace, Object: quota.Name}
+func headroom(q *corev1.ResourceQuota, targets []*target, moments []moment, ours []corev1.Pod) Result {
+	r := Result{Check: Quota, Status: OK, Namespace: q.Namespace, Object: q.Name}
 	var fits, tight, never []string
-	for _, name := range slices.Sorted(maps.Keys(quota.Spec.Hard)) {
-		hard := quota.Spec.Hard[name]
-		need, most := peak(quota, name, targets, moments)
+	for _, name := range slices.Sorted(maps.Keys(q.Spec.Hard)) {
+		hard := q.Spec.Hard[name]
+		need, most := peak(q, name, targets, moments)
 		if need.IsZero() {
 			continue // nothing of ours counts towards it
 		}
-		others := quota.Status.Used[name].DeepCopy()
+		others := q.Status.Used[name].DeepCopy()
 		for i := range ours {
-			if applies(quota, &ours[i]) {
-				others.Sub(usage(&ours[i], name))
+			if quota.Applies(q, &ours[i]) {
+				others.Sub(quota.Usage(&ours[i], name))
 			}
 		}
 		free := hard.DeepCopy()
@@ -112,11 +112,11 @@ func headroom(quota *corev1.ResourceQuota, targets []*target, moments []moment, 
 }
 
 // peak is the moment at which the targets take most of a resource, and how much that is.
-func peak(quota *corev1.ResourceQuota, name corev1.ResourceName, targets []*target, moments []moment) (need resource.Quantity, most moment) {
+func peak(q *corev1.ResourceQuota, name corev1.ResourceName, targets []*target, moments []moment) (need resource.Quantity, most moment) {
 	units := make([]resource.Quantity, len(targets))
 	for i, t := range targets {
-		if applies(quota, t.pod) {
-			units[i] = usage(t.pod, name)
+		if quota.Applies(q, t.pod) {
+			units[i] = quota.Usage(t.pod, name)
 		}
 	}
 	for _, m := range moments {
@@ -131,71 +131,4 @@ func peak(quota *corev1.ResourceQuota, name corev1.ResourceName, targets []*targ
 		}
 	}
 	return need, most
-}
-
-// usage is what a pod takes of a resource as a ResourceQuota counts it.
-func usage(pod *corev1.Pod, name corev1.ResourceName) resource.Quantity {
-	if name == corev1.ResourcePods || name == "count/pods" {
-		return *resource.NewQuantity(1, resource.DecimalSI)
-	}
-	if limit, ok := strings.CutPrefix(string(name), "limits."); ok {
-		return resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})[corev1.ResourceName(limit)]
-	}
-	request := strings.TrimPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
-	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})[corev1.ResourceName(request)]
-}
-
-// applies says whether a quota counts a pod that is idle: the scopes of ResourceQuota, of which a pod must be in all.
-func applies(quota *corev1.ResourceQuota, pod *corev1.Pod) bool {
-	for _, scope := range quota.Spec.Scopes {
-		if !inScope(corev1.ScopedResourceSelectorRequirement{ScopeName: scope, Operator: corev1.ScopeSelectorOpExists}, pod) {
-			return false
-		}
-	}
-	if quota.Spec.ScopeSelector == nil {
-		return true
-	}
-	return !slices.ContainsFunc(quota.Spec.ScopeSelector.MatchExpressions, func(s corev1.ScopedResourceSelectorRequirement) bool {
-		return !inScope(s, pod)
-	})
-}
-
-func inScope(s corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) bool {
-	switch s.ScopeName {
-	case corev1.ResourceQuotaScopeTerminating: // an idle pod has no deadline; its claim gives it one
-		return pod.Spec.ActiveDeadlineSeconds != nil
-	case corev1.ResourceQuotaScopeNotTerminating:
-		return pod.Spec.ActiveDeadlineSeconds == nil
-	case corev1.ResourceQuotaScopeBestEffort:
-		return bestEffort(pod)
-	case corev1.ResourceQuotaScopeNotBestEffort:
-		return !bestEffort(pod)
-	case corev1.ResourceQuotaScopePriorityClass:
-		class := pod.Spec.PriorityClassName
-		switch s.Operator {
-		case corev1.ScopeSelectorOpExists:
-			return class != ""
-		case corev1.ScopeSelectorOpDoesNotExist:
-			return class == ""
-		case corev1.ScopeSelectorOpIn:
-			return slices.Contains(s.Values, class)
-		case corev1.ScopeSelectorOpNotIn:
-			return !slices.Contains(s.Values, class)
-		}
-	case corev1.ResourceQuotaScopeCrossNamespacePodAffinity, corev1.ResourceQuotaScopeVolumeAttributesClass:
-	}
-	return false // our pods have neither affinities nor claims of volumes
-}
-
-func bestEffort(pod *corev1.Pod) bool {
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		for _, list := range []corev1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
-			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-				if q := list[name]; !q.IsZero() {
-					return false
-				}
-			}
-		}
-	}
-	return true
 }

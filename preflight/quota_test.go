@@ -12,6 +12,7 @@ import (
 
 	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/cron"
+	"idlecount.dev/idlecount/internal/quota"
 )
 
 // monday is before the office opens.
@@ -99,6 +100,19 @@ func TestHeadroom(t *testing.T) {
 	}
 }
 
+// affine gives a pod an affinity with pods of a namespace, "" = its own.
+func affine(namespace string) func(*corev1.Pod) {
+	term := corev1.PodAffinityTerm{TopologyKey: "zone"}
+	if namespace != "" {
+		term.Namespaces = []string{namespace}
+	}
+	return func(p *corev1.Pod) {
+		p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: term}},
+		}}
+	}
+}
+
 func TestScopesOfQuotas(t *testing.T) {
 	with := func(change func(*corev1.Pod)) *corev1.Pod {
 		pod := podOf("1", "1")
@@ -114,28 +128,29 @@ func TestScopesOfQuotas(t *testing.T) {
 		pod      *corev1.Pod
 		want     bool
 	}{
-		"an idle pod has no deadline":             {corev1.ResourceQuotaScopeTerminating, "", nil, plain, false},
-		"so it is not terminating":                {corev1.ResourceQuotaScopeNotTerminating, "", nil, plain, true},
-		"a pod with requests is no best effort":   {corev1.ResourceQuotaScopeBestEffort, "", nil, plain, false},
-		"but is the opposite":                     {corev1.ResourceQuotaScopeNotBestEffort, "", nil, plain, true},
-		"a pod without requests is":               {corev1.ResourceQuotaScopeBestEffort, "", nil, empty, true},
-		"a class among those named":               {corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpIn, []string{"high"}, class, true},
-		"no class among those named":              {corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpIn, []string{"high"}, plain, false},
-		"a class that isn't named":                {corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpNotIn, []string{"high"}, plain, true},
-		"any class":                               {corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpExists, nil, class, true},
-		"no class":                                {corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpDoesNotExist, nil, class, false},
-		"affinities, of which our pods have none": {corev1.ResourceQuotaScopeCrossNamespacePodAffinity, "", nil, plain, false},
+		"an idle pod has no deadline":           {corev1.ResourceQuotaScopeTerminating, "", nil, plain, false},
+		"so it is not terminating":              {corev1.ResourceQuotaScopeNotTerminating, "", nil, plain, true},
+		"a pod with requests is no best effort": {corev1.ResourceQuotaScopeBestEffort, "", nil, plain, false},
+		"but is the opposite":                   {corev1.ResourceQuotaScopeNotBestEffort, "", nil, plain, true},
+		"a pod without requests is":             {corev1.ResourceQuotaScopeBestEffort, "", nil, empty, true},
+		"a class among those named":             {corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpIn, []string{"high"}, class, true},
+		"no class among those named":            {corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpIn, []string{"high"}, plain, false},
+		"a class that isn't named":              {corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpNotIn, []string{"high"}, plain, true},
+		"any class":                             {corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpExists, nil, class, true},
+		"no class":                              {corev1.ResourceQuotaScopePriorityClass, corev1.ScopeSelectorOpDoesNotExist, nil, class, false},
+		"an affinity within the namespace":      {corev1.ResourceQuotaScopeCrossNamespacePodAffinity, "", nil, with(affine("")), false},
+		"an affinity with another namespace":    {corev1.ResourceQuotaScopeCrossNamespacePodAffinity, "", nil, with(affine("other")), true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			quota := &corev1.ResourceQuota{}
+			q := &corev1.ResourceQuota{}
 			if c.operator == "" {
-				quota.Spec.Scopes = []corev1.ResourceQuotaScope{c.scope}
+				q.Spec.Scopes = []corev1.ResourceQuotaScope{c.scope}
 			} else {
-				quota.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
+				q.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
 					{ScopeName: c.scope, Operator: c.operator, Values: c.values},
 				}}
 			}
-			require.Equal(t, c.want, applies(quota, c.pod))
+			require.Equal(t, c.want, quota.Applies(q, c.pod))
 		})
 	}
 }

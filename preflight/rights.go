@@ -1,8 +1,10 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"idlecount.dev/idlecount/capacity"
+	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/pool"
 	"idlecount.dev/idlecount/pool/claim"
 )
@@ -38,6 +42,7 @@ func rolesOf(o Options) []role {
 		for _, namespace := range namespacesOf(o.Config) {
 			roles = append(roles, role{"manager", "keep pools", *o.Manager, namespace, managerRights(pool.Permissions())})
 		}
+		roles = append(roles, capacityRoles(o)...)
 	}
 	if o.Driver != nil {
 		for _, namespace := range namespacesOf(o.Config) {
@@ -45,6 +50,39 @@ func rolesOf(o Options) []role {
 		}
 	}
 	return roles
+}
+
+// capacityRoles are those for holding room for jobs, where a runner does.
+func capacityRoles(o Options) []role {
+	var roles []role
+	in := map[string][]right{}
+	for _, r := range o.Config.Runners {
+		if !r.Managed() || !r.KeepsCapacity() {
+			continue
+		}
+		rights := capacityRights(capacity.Permissions())
+		if r.Kubernetes.IdleStrategy == config.StrategyBuffer {
+			rights = append(rights, capacityRights(capacity.BufferPermissions())...)
+		}
+		in[r.Kubernetes.Namespace] = append(in[r.Kubernetes.Namespace], rights...)
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(in)) {
+		slices.SortFunc(in[namespace], func(a, b right) int {
+			return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.resource, b.resource), cmp.Compare(a.verb, b.verb))
+		})
+		roles = append(roles, role{"capacity", "hold room for jobs", *o.Manager, namespace, slices.Compact(in[namespace])})
+	}
+	return roles
+}
+
+func capacityRights(permissions []capacity.Permission) []right {
+	var rights []right
+	for _, p := range permissions {
+		for _, verb := range p.Verbs {
+			rights = append(rights, right{p.APIGroups[0], p.Resources[0], verb})
+		}
+	}
+	return rights
 }
 
 func managerRights(permissions []pool.Permission) []right {

@@ -26,7 +26,7 @@ func targetsOf(cfg *config.Config) ([]*target, error) {
 	var targets []*target
 	seen := map[string]bool{}
 	for _, r := range cfg.Runners {
-		if !r.Managed() {
+		if !r.Managed() || !r.KeepsPods() {
 			continue
 		}
 		for _, image := range r.IdleImages() {

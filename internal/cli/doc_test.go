@@ -32,7 +32,7 @@ func TestTheManualHasEveryField(t *testing.T) {
 		}
 	}
 	for _, check := range []preflight.Check{
-		preflight.Version, preflight.Clock, preflight.Rights, preflight.Admission, preflight.Quota, preflight.Image,
+		preflight.Version, preflight.Clock, preflight.Rights, preflight.Admission, preflight.Quota, preflight.Priority, preflight.Image,
 	} {
 		require.Contains(t, string(manual), "| `"+string(check)+"` |")
 	}

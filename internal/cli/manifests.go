@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"idlecount.dev/idlecount/capacity"
+	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/internal/cli/manifests"
 	"idlecount.dev/idlecount/internal/version"
 	"idlecount.dev/idlecount/pool"
@@ -128,10 +130,20 @@ func (o *manifestsOptions) readConfig() error {
 		return err
 	}
 	var namespaces []string
+	rights, keeps, buffers := &o.result.Rights, false, false
 	for _, r := range cfg.Runners {
 		if r.Managed() {
 			namespaces = append(namespaces, r.Kubernetes.Namespace)
+			keeps = keeps || r.KeepsCapacity()
+			buffers = buffers || r.Kubernetes.IdleStrategy == config.StrategyBuffer
 		}
+	}
+	if keeps {
+		rights.Manager = slices.Concat(rights.Manager, capacityRights(capacity.Permissions()))
+		rights.Cluster = capacityRights(capacity.ClusterPermissions())
+	}
+	if buffers {
+		rights.Manager = slices.Concat(rights.Manager, capacityRights(capacity.BufferPermissions()))
 	}
 	if len(namespaces) == 0 {
 		return fmt.Errorf("no runner in %s is managed by idlecount: none has a [runners.kubernetes] table and executor = \"custom\"", strings.Join(o.files, ", "))
@@ -149,7 +161,7 @@ func releaseImage() string {
 	return "ghcr.io/idlecount/idlecount:" + version.Tag()
 }
 
-// managerRights and driverRights bring two lists of rights, each written beside the code that needs them, into one form.
+// managerRights, capacityRights and driverRights bring lists of rights, each written beside the code that needs them, into one form.
 func managerRights(permissions []pool.Permission) []manifests.Right {
 	var rights []manifests.Right
 	for _, p := range permissions {
@@ -158,6 +170,14 @@ func managerRights(permissions []pool.Permission) []manifests.Right {
 				rights = append(rights, manifests.Right{Group: group, Resource: resource, Verbs: p.Verbs, Why: p.Why})
 			}
 		}
+	}
+	return rights
+}
+
+func capacityRights(permissions []capacity.Permission) []manifests.Right {
+	rights := make([]manifests.Right, 0, len(permissions))
+	for _, p := range permissions {
+		rights = append(rights, manifests.Right{Group: p.APIGroups[0], Resource: p.Resources[0], Verbs: p.Verbs, Why: p.Why})
 	}
 	return rights
 }

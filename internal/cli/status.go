@@ -17,6 +17,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes"
 
+	capacitystatus "idlecount.dev/idlecount/capacity/status"
 	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/pool/status"
 )
@@ -48,6 +49,9 @@ some are missing, in the words of the API server, the scheduler or the kubelet.
   CLAIMED  bound to a job
   FAILED   ended or stuck, unclaimed
   OLDEST   how long the oldest idle pod has been idle
+
+Where room is held for jobs (idle_strategy = "pause" or "buffer", idle_pause_count), a second table tells pause pods
+that HELD a node from those that are PENDING, and how long the pods of the JOBS waited for their node.
 
 A row without POLICY and WANT stands for jobs whose pods have a shape that no pool has: they started cold.
 Status reads ConfigMaps, pods and the managers' lease. It needs no manager: if none runs, stderr says so.`,
@@ -113,7 +117,7 @@ func (o *statusOptions) run(ctx context.Context) error {
 	if err := o.print(list); err != nil {
 		return err
 	}
-	if len(list.Pools) == 0 && len(o.names) == 0 {
+	if len(list.Pools)+len(list.Capacity) == 0 && len(o.names) == 0 {
 		say(o.ErrOut, o.nothing(ctx, cluster))
 	}
 	return o.missing(list)
@@ -121,8 +125,9 @@ func (o *statusOptions) run(ctx context.Context) error {
 
 // statusList is what `status` prints as JSON and YAML.
 type statusList struct {
-	Pools    []status.Pool    `json:"pools"`
-	Managers []status.Manager `json:"managers"` // of those pools, by lease
+	Pools    []status.Pool        `json:"pools"`
+	Managers []status.Manager     `json:"managers"` // of those pools, by lease
+	Capacity []capacitystatus.Row `json:"capacity,omitempty"`
 }
 
 // read takes one picture of the pools that were asked for.
@@ -142,7 +147,10 @@ func (o *statusOptions) read(ctx context.Context, client kubernetes.Interface) (
 func (o *statusOptions) compute(ctx context.Context, client kubernetes.Interface, anchors []corev1.ConfigMap, pods []corev1.Pod) (statusList, error) {
 	list := statusList{Pools: status.Pools(anchors, pods, o.withPods), Managers: []status.Manager{}}
 	var err error
-	list.Managers, err = o.managers(ctx, client, list.Pools)
+	if list.Managers, err = o.managers(ctx, client, list.Pools); err != nil {
+		return list, err
+	}
+	list.Capacity, err = o.capacity(ctx, client)
 	return list, err
 }
 

@@ -25,9 +25,25 @@ type tableOptions struct {
 
 // writeTables prints pools, each with a line below it where something is to be explained, and their pods if asked for.
 func writeTables(w io.Writer, list statusList, o tableOptions) error {
-	if len(list.Pools) == 0 {
-		return nil
+	var b strings.Builder
+	if len(list.Pools) > 0 {
+		if err := writePools(&b, list, o); err != nil {
+			return err
+		}
 	}
+	if len(list.Capacity) > 0 {
+		if len(list.Pools) > 0 {
+			b.WriteString("\n")
+		}
+		if err := writeCapacity(&b, list.Capacity, o); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writePools(b *strings.Builder, list statusList, o tableOptions) error {
 	rows := [][]string{poolColumns(o)}
 	for _, p := range list.Pools {
 		rows = append(rows, poolCells(p, o))
@@ -36,7 +52,6 @@ func writeTables(w io.Writer, list statusList, o tableOptions) error {
 	if err != nil {
 		return err
 	}
-	var b strings.Builder
 	b.WriteString(lines[0] + "\n")
 	for i, p := range list.Pools {
 		b.WriteString(lines[i+1] + "\n")
@@ -48,12 +63,9 @@ func writeTables(w io.Writer, list statusList, o tableOptions) error {
 		}
 	}
 	if o.pods {
-		if err := writePods(&b, list.Pools, o); err != nil {
-			return err
-		}
+		return writePods(b, list.Pools, o)
 	}
-	_, err = io.WriteString(w, b.String())
-	return err
+	return nil
 }
 
 // maxReason is how much of a reason a table shows, in characters: an API server may print whole objects.

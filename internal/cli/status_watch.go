@@ -128,7 +128,7 @@ func (o *statusOptions) show(s *screen, list statusList) error {
 		return err
 	}
 	o.warn(list)
-	if len(list.Pools) == 0 {
+	if len(list.Pools)+len(list.Capacity) == 0 {
 		say(o.ErrOut, strings.Join(slices.Concat([]string{"No pools"}, o.names, []string{o.where()}), " ")+" yet; waiting for some.")
 	}
 	return nil
@@ -151,7 +151,7 @@ func (s *screen) between(output string) string {
 
 // same compares two pictures but for the times at which leases were renewed, which change every two seconds.
 func same(a, b statusList) bool {
-	if !reflect.DeepEqual(a.Pools, b.Pools) || len(a.Managers) != len(b.Managers) {
+	if !reflect.DeepEqual(a.Pools, b.Pools) || !reflect.DeepEqual(a.Capacity, b.Capacity) || len(a.Managers) != len(b.Managers) {
 		return false
 	}
 	for i := range a.Managers {

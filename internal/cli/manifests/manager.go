@@ -8,7 +8,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -26,19 +25,13 @@ const configDir = "/etc/idlecount"
 // nonRoot is the user of our images.
 const nonRoot = 65532
 
-// pausePriority is below every pod that says nothing of priority, so that any job preempts a pause pod, and not below -10,
-// under which the cluster autoscaler would not add a node for it.
 func pausePriority() document {
+	class := factory.PriorityClassOfPause()
+	class.Labels = labels(componentManager)
 	return document{
 		comment: `The priority of pause pods, which hold capacity and give way to any job. It is an object of the whole cluster:
-whoever may not make it can leave it out while no runner has idle_strategy = "pause".`,
-		object: &schedulingv1.PriorityClass{
-			TypeMeta:         metav1.TypeMeta{APIVersion: schedulingv1.SchemeGroupVersion.String(), Kind: "PriorityClass"},
-			ObjectMeta:       metav1.ObjectMeta{Name: PausePriority, Labels: labels(componentManager)},
-			Value:            -10,
-			PreemptionPolicy: new(corev1.PreemptNever),
-			Description:      "Placeholders of idlecount that hold capacity for CI jobs.",
-		},
+whoever may not make it can leave it out while no runner keeps pause pods (idle_strategy = "pause", idle_pause_count).`,
+		object: class,
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
+
+	"idlecount.dev/idlecount/factory"
 )
 
 // Options are what differs from one cluster to the next.
@@ -30,6 +32,7 @@ type Options struct {
 // Rights are what the manager and the driver may do.
 type Rights struct {
 	Manager []Right // in each namespace of runners
+	Cluster []Right // of the manager, in the whole cluster; none where no runner keeps pause pods
 	Lease   []Right // in the manager's namespace
 	Driver  []Right // in each namespace of runners
 }
@@ -48,7 +51,7 @@ const (
 	LeaseName     = "idlecount-lease"
 	DriverName    = "idlecount-executor"
 	SecretName    = "idlecount-config"
-	PausePriority = "idlecount-pause"
+	PausePriority = factory.PausePriorityClass
 )
 
 // document is one object of the output, with what is said above it. Roles are text, since comments belong into them.

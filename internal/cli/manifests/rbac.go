@@ -39,7 +39,7 @@ func account(name types.NamespacedName, component string) *corev1.ServiceAccount
 	}
 }
 
-// roles are Roles and their bindings, all of them in a namespace: nothing of idlecount needs a right on a whole cluster.
+// roles are Roles and their bindings, all of them in a namespace: idle pods need no right on a whole cluster.
 func roles(o Options) []document {
 	self := types.NamespacedName{Namespace: o.Namespace, Name: Name}
 	docs := granted(grant{
@@ -57,10 +57,16 @@ func roles(o Options) []document {
 				name:    DriverName, namespace: namespace, component: componentDriver, to: o.Driver, rights: o.Rights.Driver,
 			}))
 	}
+	if len(o.Rights.Cluster) > 0 {
+		docs = slices.Concat(docs, granted(grant{
+			comment: "What the manager does with the PriorityClass of pause pods, which is in no namespace. It goes on without.",
+			name:    Name, component: componentManager, to: self, rights: o.Rights.Cluster,
+		}))
+	}
 	return docs
 }
 
-// grant is a Role that one service account gets.
+// grant is a Role that one service account gets, or, without a namespace, a ClusterRole.
 type grant struct {
 	comment, name, namespace, component string
 	to                                  types.NamespacedName
@@ -68,13 +74,25 @@ type grant struct {
 }
 
 func granted(g grant) []document {
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: g.to.Namespace, Name: g.to.Name}}
+	if g.namespace == "" {
+		return []document{
+			{comment: g.comment, text: roleText(g)},
+			{object: &rbacv1.ClusterRoleBinding{
+				TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
+				ObjectMeta: metav1.ObjectMeta{Name: g.name, Labels: labels(g.component)},
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.name},
+				Subjects:   subjects,
+			}},
+		}
+	}
 	return []document{
 		{comment: g.comment, text: roleText(g)},
 		{object: &rbacv1.RoleBinding{
 			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
 			ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: g.name, Labels: labels(g.component)},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: g.name},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: g.to.Namespace, Name: g.to.Name}},
+			Subjects:   subjects,
 		}},
 	}
 }
@@ -82,16 +100,19 @@ func granted(g grant) []document {
 // roleText writes a Role by hand: no encoder keeps comments, and a reader wants to know what each verb is for.
 func roleText(g grant) string {
 	var b strings.Builder
+	kind, place := "Role", "  namespace: "+g.namespace+"\n"
+	if g.namespace == "" {
+		kind, place = "ClusterRole", ""
+	}
 	fmt.Fprintf(&b, `apiVersion: %s
-kind: Role
+kind: %s
 metadata:
   labels:
     app.kubernetes.io/component: %s
     app.kubernetes.io/name: %s
   name: %s
-  namespace: %s
-rules:
-`, rbacv1.SchemeGroupVersion, g.component, Name, g.name, g.namespace)
+%srules:
+`, rbacv1.SchemeGroupVersion, kind, g.component, Name, g.name, place)
 	for _, r := range g.rights {
 		fmt.Fprintf(&b, "# %s\n- apiGroups: [%q]\n  resources: [%q]\n  verbs: [%s]\n", r.Why, r.Group, r.Resource, quoted(r.Verbs))
 	}

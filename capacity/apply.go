@@ -1,0 +1,190 @@
+package capacity
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"idlecount.dev/idlecount/capacity/plan"
+	"idlecount.dev/idlecount/capacity/status"
+	"idlecount.dev/idlecount/factory"
+)
+
+// createAnchor makes the anchor of a capacity. It names the managers' lease from the beginning: by that a later leader knows
+// it as its own, also where the runner has left the configuration. Nil where the watch hasn't shown one that is there.
+func (t *term) createAnchor(ctx context.Context, p *part) (*corev1.ConfigMap, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	anchor := factory.PauseAnchor(p.runner, p.capacity)
+	p.before = t.status(p, plan.Result{}, nil)
+	anchor.Data = map[string]string{factory.AnchorStatusKey: p.before.Encode()}
+	made, err := t.client.CoreV1().ConfigMaps(p.key.namespace).Create(ctx, anchor, metav1.CreateOptions{})
+	t.metrics.wrote("create anchor", err)
+	if apierrors.IsAlreadyExists(err) {
+		if at := p.memory.anchorAt; !at.IsZero() && t.clock.Since(at) < notShown {
+			return nil, nil //nolint:nilnil // made by us a moment ago; the watch will show it
+		}
+		return nil, fmt.Errorf("a ConfigMap %s/%s exists and isn't labelled %s=%s, so it is not the capacity's anchor; delete or rename it: %w",
+			p.key.namespace, p.key.name, factory.LabelCapacity, p.key.name, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create the anchor, ConfigMap %s/%s: %w", p.key.namespace, p.key.name, err)
+	}
+	p.memory.anchorAt = t.clock.Now()
+	t.log.Info("capacity begins", "capacity", p.key.name, "namespace", p.key.namespace, "runner", p.runner)
+	return made, nil
+}
+
+// notShown is how long a watch may take to show what this manager has written.
+const notShown = 10 * time.Second
+
+// apply makes the Deployment hold what the plan says. Each write names the version that was decided on: a conflict means
+// that the watch will show another one, and another pass decides again.
+func (t *term) apply(ctx context.Context, p *part, d *appsv1.Deployment, r plan.Result) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	deployments := t.client.AppsV1().Deployments(p.key.namespace)
+	surplus := ""
+	if !r.Surplus.IsZero() {
+		surplus = r.Surplus.UTC().Format(time.RFC3339)
+	}
+	var err error
+	switch {
+	case d == nil && r.Hold == 0, d != nil && d.DeletionTimestamp != nil:
+		return nil
+	case d == nil:
+		_, err = deployments.Create(ctx, factory.PauseDeployment(p.runner, p.capacity, r.Hold, owner(p.anchor)), metav1.CreateOptions{})
+		t.wrote("create deployment", p, 0, r.Hold, err)
+		if apierrors.IsAlreadyExists(err) {
+			if at := p.memory.madeAt; !at.IsZero() && t.clock.Since(at) < notShown {
+				return nil // made by us a moment ago; the watch will show it
+			}
+			return fmt.Errorf("a Deployment %s/%s exists and isn't labelled %s; delete or rename it: %w",
+				p.key.namespace, p.key.name, factory.LabelCapacity, err)
+		}
+		if err == nil {
+			p.memory.madeAt = t.clock.Now()
+		}
+	case d.Annotations[factory.AnnotationTemplate] != p.hash:
+		next := d.DeepCopy()
+		fresh := factory.PauseDeployment(p.runner, p.capacity, r.Hold, owner(p.anchor))
+		next.Labels, next.OwnerReferences, next.Spec = fresh.Labels, fresh.OwnerReferences, fresh.Spec
+		next.Annotations = annotated(next.Annotations, p.hash, surplus)
+		_, err = deployments.Update(ctx, next, metav1.UpdateOptions{})
+		t.wrote("update deployment", p, p.have.Held, r.Hold, err)
+	case int(*d.Spec.Replicas) != r.Hold || d.Annotations[factory.AnnotationSurplusSince] != surplus:
+		var since any // null takes the annotation away
+		if surplus != "" {
+			since = surplus
+		}
+		patch, merr := json.Marshal(map[string]any{
+			"metadata": map[string]any{"resourceVersion": d.ResourceVersion, "annotations": map[string]any{factory.AnnotationSurplusSince: since}},
+			"spec":     map[string]any{"replicas": r.Hold},
+		})
+		if merr != nil {
+			return merr
+		}
+		_, err = deployments.Patch(ctx, p.key.name, types.MergePatchType, patch, metav1.PatchOptions{})
+		t.wrote("scale deployment", p, p.have.Held, r.Hold, err)
+	}
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) && d != nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("hold capacity by Deployment %s/%s: %w", p.key.namespace, p.key.name, err)
+	}
+	return nil
+}
+
+func annotated(annotations map[string]string, hash, surplus string) map[string]string {
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[factory.AnnotationTemplate] = hash
+	delete(annotations, factory.AnnotationSurplusSince)
+	if surplus != "" {
+		annotations[factory.AnnotationSurplusSince] = surplus
+	}
+	return annotations
+}
+
+func owner(anchor *corev1.ConfigMap) factory.Owner {
+	return factory.Owner{Name: anchor.Name, UID: anchor.UID}
+}
+
+// wrote counts a write, and logs what it has changed.
+func (t *term) wrote(operation string, p *part, from, to int, err error) {
+	t.metrics.wrote(operation, err)
+	if err == nil && from != to {
+		t.log.Info("capacity changes", "capacity", p.key.name, "from", from, "to", to, "policy", p.decided.Policy, "jobs", p.have.Jobs)
+	}
+}
+
+// writeStatus sets the status in the anchor, where it has changed, and touches nothing else of it: annotations there are the
+// user's.
+func (t *term) writeStatus(ctx context.Context, p *part, r plan.Result, trouble *status.Trouble) error {
+	encoded := t.status(p, r, trouble).Encode()
+	if encoded == p.anchor.Data[factory.AnchorStatusKey] {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": p.anchor.UID}, // of this anchor, not of one that was made anew
+		"data":     map[string]string{factory.AnchorStatusKey: encoded},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = t.client.CoreV1().ConfigMaps(p.key.namespace).Patch(ctx, p.key.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	t.metrics.wrote("patch anchor", err)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
+		return nil // gone, or another one by now; the watch will show that
+	}
+	if err != nil {
+		return fmt.Errorf("write the status into ConfigMap %s/%s: %w", p.key.namespace, p.key.name, err)
+	}
+	return nil
+}
+
+// remove ends a capacity that has left the configuration. What else its anchor owns goes with the anchor.
+func (t *term) remove(ctx context.Context, n *namespaceCache, anchor *corev1.ConfigMap) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if d := n.deployment(anchor.Namespace, anchor.Name); d != nil && d.DeletionTimestamp == nil {
+		if err := t.deleteDeployment(ctx, d); err != nil {
+			return err
+		}
+	}
+	err := t.client.CoreV1().ConfigMaps(anchor.Namespace).Delete(ctx, anchor.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &anchor.UID},
+	})
+	t.metrics.wrote("delete anchor", err)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete the anchor, ConfigMap %s/%s: %w", anchor.Namespace, anchor.Name, err)
+	}
+	t.metrics.hide(anchor.Name)
+	delete(t.memory, key{anchor.Namespace, anchor.Name})
+	if err == nil {
+		t.log.Info("capacity ends", "capacity", anchor.Name, "namespace", anchor.Namespace)
+	}
+	return nil
+}
+
+func (t *term) deleteDeployment(ctx context.Context, d *appsv1.Deployment) error {
+	err := t.client.AppsV1().Deployments(d.Namespace).Delete(ctx, d.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &d.UID}, PropagationPolicy: new(metav1.DeletePropagationBackground),
+	})
+	t.metrics.wrote("delete deployment", err)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete Deployment %s/%s: %w", d.Namespace, d.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package capacity
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"idlecount.dev/idlecount/factory"
+)
+
+// Selectors of what is watched. GitLab labels its own pause pods like jobs' pods; neither they nor ours are jobs.
+const (
+	capacitySelector = factory.LabelCapacity
+	jobSelector      = factory.LabelGitLabManagerID + ",!" + factory.LabelCapacity + ",!runner.gitlab.com/pause-pod"
+	idleSelector     = factory.LabelState + "=" + factory.StateIdle
+)
+
+// byRunner indexes pods by the label that names their runner.
+const byRunner = "runner"
+
+// namespaceCache is what the watches of a term have shown of one namespace.
+type namespaceCache struct {
+	deployments cache.SharedIndexInformer
+	anchors     cache.SharedIndexInformer
+	pauses      cache.SharedIndexInformer // pause pods
+	jobs        cache.SharedIndexInformer // pods of jobs, ours and those of GitLab's executor
+	idle        cache.SharedIndexInformer // idle pods, which share the runner's limit
+	quotas      cache.SharedIndexInformer
+}
+
+func newNamespaceCache(client kubernetes.Interface, namespace string) *namespaceCache {
+	labelled := func(selector string) func(*metav1.ListOptions) {
+		return func(o *metav1.ListOptions) { o.LabelSelector = selector }
+	}
+	pods := func(selector, label string) cache.SharedIndexInformer {
+		return coreinformers.NewFilteredPodInformer(client, namespace, 0, cache.Indexers{byRunner: labelIndex(label)}, labelled(selector))
+	}
+	return &namespaceCache{
+		deployments: appsinformers.NewFilteredDeploymentInformer(client, namespace, 0, cache.Indexers{}, labelled(capacitySelector)),
+		anchors:     coreinformers.NewFilteredConfigMapInformer(client, namespace, 0, cache.Indexers{}, labelled(capacitySelector)),
+		pauses:      pods(capacitySelector, factory.LabelCapacity),
+		jobs:        pods(jobSelector, factory.LabelGitLabManagerID),
+		idle:        pods(idleSelector, factory.LabelRunner),
+		quotas:      coreinformers.NewResourceQuotaInformer(client, namespace, 0, cache.Indexers{}),
+	}
+}
+
+// synced says whether all has been seen that a pass can't do without. Who may not see quotas does without.
+func (n *namespaceCache) synced() bool {
+	for _, informer := range []cache.SharedIndexInformer{n.deployments, n.anchors, n.pauses, n.jobs, n.idle} {
+		if !informer.HasSynced() {
+			return false
+		}
+	}
+	return true
+}
+
+// run watches until ctx ends. changed is called for every change, onError for each error of a watch.
+func (n *namespaceCache) run(ctx context.Context, running *sync.WaitGroup, changed func(), jobs cache.ResourceEventHandler, onError func(resource string, err error)) error {
+	for resource, informer := range map[string]cache.SharedIndexInformer{
+		"deployments": n.deployments, "configmaps": n.anchors, "pause pods": n.pauses, "pods of jobs": n.jobs, "idle pods": n.idle,
+		"resourcequotas": n.quotas,
+	} {
+		err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { onError(resource, err) })
+		if err != nil {
+			return fmt.Errorf("watch %s: %w", resource, err)
+		}
+		if err := informer.SetTransform(slim); err != nil {
+			return fmt.Errorf("watch %s: %w", resource, err)
+		}
+		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
+		}); err != nil {
+			return fmt.Errorf("watch %s: %w", resource, err)
+		}
+	}
+	if _, err := n.jobs.AddEventHandler(jobs); err != nil {
+		return fmt.Errorf("watch pods of jobs: %w", err)
+	}
+	for _, informer := range []cache.SharedIndexInformer{n.deployments, n.anchors, n.pauses, n.jobs, n.idle, n.quotas} {
+		running.Go(func() { informer.RunWithContext(ctx) })
+	}
+	return nil
+}
+
+func (n *namespaceCache) deployment(namespace, name string) *appsv1.Deployment {
+	d, _ := get(n.deployments, namespace, name).(*appsv1.Deployment)
+	return d
+}
+
+func (n *namespaceCache) anchor(namespace, name string) *corev1.ConfigMap {
+	a, _ := get(n.anchors, namespace, name).(*corev1.ConfigMap)
+	return a
+}
+
+func get(informer cache.SharedIndexInformer, namespace, name string) any {
+	obj, exists, err := informer.GetStore().GetByKey(namespace + "/" + name)
+	if err != nil || !exists {
+		return nil
+	}
+	return obj
+}
+
+// live are the pods with a value of the index that haven't ended and aren't ending.
+func live(informer cache.SharedIndexInformer, value string) []*corev1.Pod {
+	objs, err := informer.GetIndexer().ByIndex(byRunner, value)
+	if err != nil {
+		return nil // only where there is no such index
+	}
+	var pods []*corev1.Pod
+	for _, obj := range objs {
+		pod, ok := obj.(*corev1.Pod)
+		ended := ok && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed)
+		if ok && !ended && pod.DeletionTimestamp == nil {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+func labelIndex(label string) cache.IndexFunc {
+	return func(obj any) ([]string, error) {
+		accessor, err := meta.Accessor(obj)
+		if err != nil {
+			return nil, err
+		}
+		if value := accessor.GetLabels()[label]; value != "" {
+			return []string{value}, nil
+		}
+		return nil, nil
+	}
+}
+
+// slim leaves of a pod what passes read: its labels, the image of build, its node, what became of it.
+func slim(obj any) (any, error) {
+	if accessor, err := meta.Accessor(obj); err == nil {
+		accessor.SetManagedFields(nil)
+	}
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	spec := corev1.PodSpec{NodeName: pod.Spec.NodeName}
+	for _, c := range pod.Spec.Containers {
+		spec.Containers = append(spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
+	}
+	pod.Spec, pod.Annotations = spec, nil
+	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, NominatedNodeName: pod.Status.NominatedNodeName}
+	return pod, nil
+}

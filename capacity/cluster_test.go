@@ -1,0 +1,249 @@
+package capacity_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"idlecount.dev/idlecount/capacity/status"
+	"idlecount.dev/idlecount/factory"
+)
+
+// TestFivePausePodsHoldFiveNodesForFiveJobs: jobs of GitLab's executor of which no two may share a node find five nodes, and
+// when the working day is over the cluster can lose them all.
+func TestFivePausePodsHoldFiveNodesForFiveJobs(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.nodes(5)
+	cfg := g.config(`idle_strategy = "pause"`, `idle_time = "10m"`, onePerNode, `
+    [[runners.kubernetes.idle_policy]]
+      periods = ["* 8-17 * * mon-fri"]
+      timezone = "UTC"
+      idle_count = 5`)
+	k := g.keep(cfg)
+	await(t, "a pause pod has each node", func() bool {
+		nodes, pending := nodesOf(g.pods(factory.LabelCapacity))
+		return len(nodes) == 5 && pending == 0
+	})
+	await(t, "and the figures say so", func() bool { return k.metric("idlecount_capacity_pods", "state", "held") == 5 })
+
+	var names []string
+	for i := range 5 {
+		names = append(names, g.job(cfg, fmt.Sprintf("job-%d", i)).Name)
+	}
+	await(t, "each job has a node", func() bool {
+		nodes, pending := nodesOf(g.pods("job.runner.gitlab.com/pod"))
+		return len(nodes) == 5 && pending == 0
+	})
+	await(t, "five pause pods wait for other nodes", func() bool {
+		_, pending := nodesOf(g.pods(factory.LabelCapacity))
+		return pending == 5 && k.metric("idlecount_capacity_jobs") == 5
+	})
+	require.Positive(t, k.metric("idlecount_capacity_preemption_seconds"), "nobody measured how long that took")
+	g.finish(names...)
+	await(t, "the nodes are held for the next jobs", func() bool {
+		nodes, pending := nodesOf(g.pods(factory.LabelCapacity))
+		return len(nodes) == 5 && pending == 0
+	})
+
+	k.at(time.Date(2026, 3, 2, 18, 0, 0, 0, time.UTC))
+	await(t, "what is surplus cools down", func() bool {
+		d := g.deployment()
+		return d.Annotations[factory.AnnotationSurplusSince] == "2026-03-02T18:00:00Z" && *d.Spec.Replicas == 5
+	})
+	k.at(time.Date(2026, 3, 2, 18, 10, 0, 0, time.UTC))
+	await(t, "no pause pod is left, held or pending", func() bool { return len(g.pods(factory.LabelCapacity)) == 0 })
+	require.Zero(t, g.replicas())
+	require.NotContains(t, g.deployment().Annotations, factory.AnnotationSurplusSince)
+}
+
+func TestWhatIsPendingGoesToo(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	// No node has the test's label: all stay Pending, which is what makes a cluster autoscaler add nodes.
+	k := g.keep(g.config(`idle_strategy = "pause"`, "idle_count = 3", `idle_time = "0s"`))
+	await(t, "three wait for nodes", func() bool {
+		_, pending := nodesOf(g.pods(factory.LabelCapacity))
+		return pending == 3
+	})
+	k.reload(g.config(`idle_strategy = "pause"`, "idle_count = 0", `idle_time = "0s"`))
+	await(t, "none is left", func() bool { return len(g.pods(factory.LabelCapacity)) == 0 })
+}
+
+// TestAReloadThatChangesNothingWritesNothing, and one that changes the size rolls out in the Deployment that is there.
+func TestAReloadThatChangesNothingWritesNothing(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	keys := []string{`idle_strategy = "pause"`, "idle_count = 2"}
+	k := g.keep(g.config(keys...))
+	await(t, "two are there", func() bool { return len(g.pods(factory.LabelCapacity)) == 2 && g.status().Hold == 2 })
+	before, writes := g.deployment(), k.metric("idlecount_capacity_writes_total")
+	k.reload(g.config(keys...))
+	k.reload(g.config(append(keys, `poll_timeout = 600`)...))
+	k.reload(g.config(append(keys, `helper_memory_request = "100Mi"`)...))
+	await(t, "the new size is rolled out", func() bool {
+		pods := g.pods(factory.LabelCapacity)
+		for _, p := range pods {
+			if q := p.Spec.Containers[0].Resources.Requests["memory"]; q.String() != "164Mi" {
+				return false
+			}
+		}
+		return len(pods) == 2
+	})
+	after := g.deployment()
+	require.Equal(t, before.UID, after.UID, "another Deployment is no rollout")
+	require.EqualValues(t, before.Generation+1, after.Generation)
+	require.InDelta(t, writes+1, k.metric("idlecount_capacity_writes_total"), 0, "one write for one change")
+
+	k.end()
+	restarted := g.keep(g.config(append(keys, `helper_memory_request = "100Mi"`)...))
+	await(t, "another leader sees what is there", func() bool { return restarted.metric("idlecount_capacity_wanted") == 2 })
+	require.Zero(t, restarted.metric("idlecount_capacity_writes_total"))
+	require.EqualValues(t, after.Generation, g.deployment().Generation)
+}
+
+func TestTheFactorCountsJobsByGitLabsLabels(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	cfg := g.config(`idle_strategy = "pause"`, "idle_count = 1", "scale_factor = 2.0", "scale_factor_limit = 5", `idle_time = "0s"`)
+	g.keep(cfg)
+	for jobs, want := range []int{1, 2, 4, 5} {
+		if jobs > 0 {
+			g.job(cfg, fmt.Sprintf("job-%d", jobs))
+		}
+		await(t, fmt.Sprintf("%d for %d jobs", want, jobs), func() bool { return g.replicas() == want })
+	}
+	g.finish("job-1", "job-2", "job-3")
+	await(t, "and down again", func() bool { return g.replicas() == 1 })
+}
+
+func TestWhatLeavesTheConfigurationGoes(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	cfg := g.config(`idle_strategy = "pause"`, "idle_count = 2")
+	k := g.keep(cfg)
+	await(t, "two are there", func() bool { return len(g.pods(factory.LabelCapacity)) == 2 })
+	k.end()
+	empty := *cfg
+	empty.Runners = nil
+	g.keep(&empty) // a manager that never knew the runner
+	await(t, "nothing is left", func() bool {
+		return len(g.pods(factory.LabelCapacity)) == 0 && g.deployment() == nil && g.status() == status.Status{}
+	})
+	await(t, "and the lease has forgotten the namespace", func() bool {
+		lease, err := g.client.CoordinationV1().Leases(g.namespace).Get(t.Context(), "managers", metav1.GetOptions{})
+		return err == nil && lease.Annotations["idlecount.dev/capacity-namespaces"] == ""
+	})
+}
+
+func TestAClassThatJobsCantPreemptHoldsNothing(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	k := g.keep(g.config(`idle_strategy = "pause"`, "idle_count = 2", `autoscaler = {pause_pod_priority_class_name = "missing-`+g.token+`"}`))
+	await(t, "a class that is missing is named", func() bool {
+		s := g.status()
+		return s.Trouble != nil && s.Trouble.Reason == status.Priority
+	})
+	require.Contains(t, g.status().Trouble.Message, "the cluster has no PriorityClass missing-"+g.token)
+
+	high := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high-" + g.token}, Value: 10}
+	_, err := g.client.SchedulingV1().PriorityClasses().Create(t.Context(), high, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, g.client.SchedulingV1().PriorityClasses().Delete(context.WithoutCancel(t.Context()), high.Name, metav1.DeleteOptions{}))
+	})
+	k.reload(g.config(`idle_strategy = "pause"`, "idle_count = 2", `autoscaler = {pause_pod_priority_class_name = "high-`+g.token+`"}`))
+	await(t, "so is one that is too high", func() bool {
+		s := g.status()
+		return s.Trouble != nil && s.Trouble.Reason == status.Priority && s.Hold == 0 &&
+			strings.Contains(s.Trouble.Message, "a job could never take a pause pod's place")
+	})
+	require.Empty(t, g.pods(factory.LabelCapacity))
+
+	k.reload(g.config(`idle_strategy = "pause"`, "idle_count = 2"))
+	await(t, "ours is made", func() bool { return len(g.pods(factory.LabelCapacity)) == 2 && g.status().Trouble == nil })
+	class, err := g.client.SchedulingV1().PriorityClasses().Get(t.Context(), factory.PausePriorityClass, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Negative(t, class.Value)
+	require.EqualValues(t, "Never", *class.PreemptionPolicy)
+}
+
+// TestQuotaIsGivenBackBeforeJobsAreRefused: jobs that nobody here makes find room in a quota that pause pods would fill.
+func TestQuotaIsGivenBackBeforeJobsAreRefused(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.quota("requests.cpu", "5")
+	cfg := g.config(`idle_strategy = "pause"`, "idle_count = 10", `idle_time = "1h"`, "idle_quota_headroom = 2")
+	g.keep(cfg)
+	await(t, "room for two jobs is left", func() bool { return g.replicas() == 3 && len(g.pods(factory.LabelCapacity)) == 3 })
+	require.Equal(t, status.Quota, g.status().Trouble.Reason)
+	for jobs, replicas := range []int{2, 1, 0, 0, 0} {
+		g.job(cfg, fmt.Sprintf("job-%d", jobs)) // is not refused
+		await(t, fmt.Sprintf("after %d jobs", jobs+1), func() bool { return g.replicas() == replicas && len(g.pods(factory.LabelCapacity)) == replicas })
+		await(t, "the quota has counted that", func() bool {
+			q, err := g.client.CoreV1().ResourceQuotas(g.namespace).Get(t.Context(), "ci", metav1.GetOptions{})
+			used := q.Status.Used["requests.cpu"]
+			return err == nil && used.Value() == int64(jobs+1+replicas)
+		})
+	}
+	g.finish("job-0", "job-1", "job-2", "job-3", "job-4")
+	await(t, "and comes back", func() bool { return g.replicas() == 3 })
+}
+
+// TestANamespaceThatIsStrictTakesPausePods: Pod Security "restricted", and a quota that asks for limits.
+func TestANamespaceThatIsStrictTakesPausePods(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	_, err := g.client.CoreV1().Namespaces().Patch(t.Context(), g.namespace, types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	g.quota("limits.cpu", "20", "limits.memory", "20Gi")
+	g.keep(g.config(`idle_strategy = "pause"`, "idle_count = 2", `cpu_limit = "2"`, `helper_cpu_limit = "1"`, `memory_limit = "1Gi"`, `helper_memory_limit = "1Gi"`))
+	await(t, "they are there", func() bool { return len(g.pods(factory.LabelCapacity)) == 2 })
+	limits := g.pods(factory.LabelCapacity)[0].Spec.Containers[0].Resources.Limits
+	require.Equal(t, "3", limits.Cpu().String())
+	require.Nil(t, g.status().Trouble)
+}
+
+func TestTheLimitBoundsJobsAndPausePodsTogether(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	cfg := g.configOf("kubernetes", 3, `idle_strategy = "pause"`, "idle_count = 5", `idle_time = "1h"`)
+	g.keep(cfg)
+	await(t, "the limit holds", func() bool { return g.replicas() == 3 })
+	require.Equal(t, status.Limit, g.status().Trouble.Reason)
+	g.job(cfg, "job")
+	await(t, "a job takes its part of it", func() bool { return g.replicas() == 2 })
+}
+
+func TestWhoScalesByHandIsOverruled(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.keep(g.config(`idle_strategy = "pause"`, "idle_count = 2", `idle_time = "0s"`))
+	await(t, "two are there", func() bool { return g.replicas() == 2 })
+	for _, n := range []string{"0", "7"} {
+		_, err := g.client.AppsV1().Deployments(g.namespace).Patch(t.Context(), g.deployment().Name, types.MergePatchType,
+			[]byte(`{"spec":{"replicas":`+n+`}}`), metav1.PatchOptions{})
+		require.NoError(t, err)
+		await(t, "two again", func() bool { return g.replicas() == 2 })
+	}
+}
+
+func TestBufferWithoutItsAPISaysSo(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.keep(g.config(`idle_strategy = "buffer"`, "idle_count = 2"))
+	await(t, "the missing API is named", func() bool {
+		s := g.status()
+		return s.Trouble != nil && s.Trouble.Reason == status.Buffer
+	})
+	require.Contains(t, g.status().Trouble.Message, "install the CapacityBuffer CRD")
+	require.Nil(t, g.deployment())
+}

@@ -1,0 +1,338 @@
+package capacity_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"idlecount.dev/idlecount/capacity"
+	"idlecount.dev/idlecount/capacity/patch"
+	"idlecount.dev/idlecount/capacity/status"
+	"idlecount.dev/idlecount/config"
+	"idlecount.dev/idlecount/e2e/cluster/clustertest"
+	"idlecount.dev/idlecount/factory"
+)
+
+// patience bounds every wait for something that is to happen; it only passes where it doesn't.
+const patience = 3 * time.Minute
+
+// monday is within working hours.
+var monday = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+// ground is a namespace of a real cluster, and a runner of its own.
+type ground struct {
+	t         *testing.T
+	rest      *rest.Config
+	client    kubernetes.Interface
+	namespace string
+	token     string
+}
+
+func newGround(t *testing.T) *ground {
+	t.Helper()
+	g := &ground{t: t, rest: clustertest.RestConfig(t), token: "t" + rand.String(8)}
+	var err error
+	g.client, err = kubernetes.NewForConfig(g.rest)
+	require.NoError(t, err)
+	g.namespace = clustertest.Namespace(t)
+	_, err = g.client.CoordinationV1().Leases(g.namespace).Create(t.Context(),
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "managers"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return g
+}
+
+// nodes makes so many nodes of the test's own, on which nothing else is placed.
+func (g *ground) nodes(n int) {
+	g.t.Helper()
+	list, err := g.client.CoreV1().Nodes().List(g.t.Context(), metav1.ListOptions{LabelSelector: "type=kwok"})
+	require.NoError(g.t, err)
+	if len(list.Items) == 0 {
+		g.t.Skip("the cluster has no KWOK nodes; start it with: go run ./e2e/cmd/cluster up --kwok 3")
+	}
+	for i := range n {
+		name := fmt.Sprintf("%s-%d", g.token, i)
+		_, err := g.client.CoreV1().Nodes().Create(g.t.Context(), &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: name, Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+				Labels: map[string]string{"idlecount.dev/test": g.token, corev1.LabelHostname: name},
+			},
+			Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "kwok.x-k8s.io/node", Value: "fake", Effect: corev1.TaintEffectNoSchedule}}},
+		}, metav1.CreateOptions{})
+		require.NoError(g.t, err)
+		g.t.Cleanup(func() {
+			err := g.client.CoreV1().Nodes().Delete(context.WithoutCancel(g.t.Context()), name, metav1.DeleteOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				g.t.Error(err)
+			}
+		})
+	}
+}
+
+// config is the ground's runner, of GitLab's own executor, with some keys of its [runners.kubernetes] table.
+func (g *ground) config(keys ...string) *config.Config { return g.configOf("kubernetes", 0, keys...) }
+
+func (g *ground) configOf(executor string, limit int, keys ...string) *config.Config {
+	path := filepath.Join(g.t.TempDir(), "config.toml")
+	text := fmt.Sprintf(`
+[[runners]]
+  name = "ci"
+  url = "https://gitlab.example.com"
+  token = "glrt-%s"
+  executor = %q
+  limit = %d
+  [runners.kubernetes]
+    namespace = %q
+    image = "job:1"
+    helper_image = "helper:1"
+    idle_entrypoint_image = "entrypoint:1"
+    cpu_request = "1"
+    memory_request = "64Mi"
+    node_selector = {"idlecount.dev/test" = %q}
+    node_tolerations = {"kwok.x-k8s.io/node=fake" = "NoSchedule"}
+    pod_labels = {team = "ci"}
+    %s
+`, g.token, executor, limit, g.namespace, g.token, strings.Join(keys, "\n    "))
+	require.NoError(g.t, os.WriteFile(path, []byte(text), 0o600))
+	c, err := config.Load([]string{path})
+	if errors := config.Problems(err); len(errors) > 0 {
+		// A runner with the executor "custom" names no driver here; all else has to be right.
+		require.NoError(g.t, err, text)
+	}
+	require.NoError(g.t, err, text)
+	return c
+}
+
+// onePerNode is a rule by which no two pods of the team are on one node.
+const onePerNode = `
+    [[runners.kubernetes.affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution]]
+      topology_key = "kubernetes.io/hostname"
+      label_selector = {match_labels = {team = "ci"}}`
+
+// keeper is a Keeper in its term.
+type keeper struct {
+	t        *testing.T
+	log      *logs
+	registry *prometheus.Registry
+	clock    *clocktesting.FakePassiveClock
+	end      func()
+
+	mu      sync.Mutex
+	cfg     *config.Config
+	changed chan struct{}
+}
+
+func (g *ground) keep(cfg *config.Config) *keeper {
+	g.t.Helper()
+	k := &keeper{
+		t: g.t, log: &logs{}, registry: prometheus.NewRegistry(), clock: clocktesting.NewFakePassiveClock(monday),
+		cfg: cfg, changed: make(chan struct{}),
+	}
+	keeper, err := capacity.New(capacity.Options{
+		Client: g.client, LeaseNamespace: g.namespace, LeaseName: "managers",
+		Log: slog.New(slog.NewTextHandler(k.log, nil)), Registry: k.registry, Clock: k.clock,
+	})
+	require.NoError(g.t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(g.t.Context()))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		keeper.Lead(ctx, k.current)
+	}()
+	k.end = sync.OnceFunc(func() {
+		cancel()
+		<-done
+	})
+	g.t.Cleanup(k.end)
+	g.t.Cleanup(func() {
+		if g.t.Failed() {
+			g.t.Logf("log of the keeper:\n%s", k.log)
+		}
+	})
+	return k
+}
+
+func (k *keeper) current() (*config.Config, <-chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.cfg, k.changed
+}
+
+// reload puts another configuration into force.
+func (k *keeper) reload(cfg *config.Config) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	close(k.changed)
+	k.cfg, k.changed = cfg, make(chan struct{})
+}
+
+// at lets it be a time, and has the keeper look.
+func (k *keeper) at(now time.Time) {
+	k.clock.SetTime(now)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	close(k.changed)
+	k.changed = make(chan struct{})
+}
+
+// metric is the sum of a metric's values and observations.
+func (k *keeper) metric(name string, labels ...string) float64 {
+	families, err := k.registry.Gather()
+	require.NoError(k.t, err)
+	sum := 0.0
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+	series:
+		for _, m := range family.GetMetric() {
+			have := map[string]string{}
+			for _, l := range m.GetLabel() {
+				have[l.GetName()] = l.GetValue()
+			}
+			for i := 0; i < len(labels); i += 2 {
+				if have[labels[i]] != labels[i+1] {
+					continue series
+				}
+			}
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return sum
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	require.Eventually(t, is, patience, 100*time.Millisecond, what)
+}
+
+// pods are those of the namespace with a label that are there, whatever their phase.
+func (g *ground) pods(selector string) []corev1.Pod {
+	list, err := g.client.CoreV1().Pods(g.namespace).List(g.t.Context(), metav1.ListOptions{LabelSelector: selector})
+	require.NoError(g.t, err)
+	return list.Items
+}
+
+// nodesOf are the nodes of pods that have one and aren't ending, and how many have none.
+func nodesOf(pods []corev1.Pod) (nodes map[string]int, pending int) {
+	nodes = map[string]int{}
+	for _, p := range pods {
+		switch {
+		case p.DeletionTimestamp != nil:
+		case p.Spec.NodeName == "":
+			pending++
+		default:
+			nodes[p.Spec.NodeName]++
+		}
+	}
+	return nodes, pending
+}
+
+func (g *ground) deployment() *appsv1.Deployment {
+	list, err := g.client.AppsV1().Deployments(g.namespace).List(g.t.Context(), metav1.ListOptions{LabelSelector: factory.LabelCapacity})
+	require.NoError(g.t, err)
+	if len(list.Items) == 0 {
+		return nil
+	}
+	require.Len(g.t, list.Items, 1)
+	return &list.Items[0]
+}
+
+// replicas is what the Deployment asks for, 0 where there is none.
+func (g *ground) replicas() int {
+	if d := g.deployment(); d != nil {
+		return int(*d.Spec.Replicas)
+	}
+	return 0
+}
+
+// status is what the capacity's anchor says, the zero value where there is none.
+func (g *ground) status() status.Status {
+	list, err := g.client.CoreV1().ConfigMaps(g.namespace).List(g.t.Context(), metav1.ListOptions{LabelSelector: factory.LabelCapacity})
+	require.NoError(g.t, err)
+	if len(list.Items) == 0 {
+		return status.Status{}
+	}
+	s, err := status.Of(&list.Items[0])
+	require.NoError(g.t, err)
+	return s
+}
+
+// job makes a pod as GitLab's executor does for a job of the runner.
+func (g *ground) job(cfg *config.Config, name string) *corev1.Pod {
+	g.t.Helper()
+	c, err := factory.CapacityOf(cfg.Runners[0], "", patch.Apply)
+	require.NoError(g.t, err)
+	spec := c.Template.Spec.DeepCopy()
+	spec.PriorityClassName, spec.TerminationGracePeriodSeconds = "", nil
+	spec.RestartPolicy = corev1.RestartPolicyNever
+	spec.Containers[0].Name, spec.Containers[0].Image, spec.Containers[0].Command = "build", "job:1", nil
+	pod, err := g.client.CoreV1().Pods(g.namespace).Create(g.t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			"manager.runner.gitlab.com/id-short": cfg.Runners[0].ShortToken(), "job.runner.gitlab.com/pod": name, "team": "ci",
+		}},
+		Spec: *spec,
+	}, metav1.CreateOptions{})
+	require.NoError(g.t, err)
+	return pod
+}
+
+func (g *ground) finish(names ...string) {
+	for _, name := range names {
+		err := g.client.CoreV1().Pods(g.namespace).Delete(g.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		require.NoError(g.t, err)
+	}
+}
+
+// quota makes a ResourceQuota, and waits until it is in force.
+func (g *ground) quota(pairs ...string) {
+	g.t.Helper()
+	hard := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		hard[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	_, err := g.client.CoreV1().ResourceQuotas(g.namespace).Create(g.t.Context(),
+		&corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "ci"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}, metav1.CreateOptions{})
+	require.NoError(g.t, err)
+	await(g.t, "the quota is counted", func() bool {
+		q, err := g.client.CoreV1().ResourceQuotas(g.namespace).Get(g.t.Context(), "ci", metav1.GetOptions{})
+		return err == nil && len(q.Status.Hard) > 0
+	})
+}
+
+// logs are a keeper's log.
+type logs struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}

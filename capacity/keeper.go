@@ -1,0 +1,216 @@
+package capacity
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+
+	"idlecount.dev/idlecount/config"
+)
+
+// Options are what a Keeper needs. All are wanted but those that have a default.
+type Options struct {
+	Client         kubernetes.Interface
+	LeaseNamespace string // of the managers' lease
+	LeaseName      string
+
+	Log      *slog.Logger          // default slog.Default()
+	Registry prometheus.Registerer // default: one that nobody reads
+	Clock    clock.PassiveClock    // what time it is for policies and cool-downs; default: the system's
+}
+
+// Keeper holds capacity while it is led.
+type Keeper struct {
+	client  kubernetes.Interface
+	home    *home
+	log     *slog.Logger
+	metrics *metrics
+	clock   clock.PassiveClock
+}
+
+// Current is the configuration in force, and what is closed when another one is.
+type Current func() (cfg *config.Config, changed <-chan struct{})
+
+const (
+	// lookAnyway bounds the time between two passes: timers stand still while a machine sleeps.
+	lookAnyway = 5 * time.Minute
+	// settle is how long changes are gathered before a pass: a burst of jobs is many.
+	settle = 100 * time.Millisecond
+	// firstRetry and maxRetry bound the pauses after passes that failed.
+	firstRetry = 500 * time.Millisecond
+	maxRetry   = time.Minute
+	// requestTimeout bounds each request.
+	requestTimeout = 10 * time.Second
+)
+
+// New is a Keeper that isn't led yet.
+func New(o Options) (*Keeper, error) {
+	if o.Client == nil || o.LeaseNamespace == "" || o.LeaseName == "" {
+		return nil, errors.New("capacity: a client and the name of a lease are needed")
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	m, err := newMetrics(o.Registry)
+	if err != nil {
+		return nil, err
+	}
+	return &Keeper{
+		client: o.Client, log: cmp.Or(o.Log, slog.Default()), metrics: m, clock: o.Clock,
+		home: &home{client: o.Client, namespace: o.LeaseNamespace, name: o.LeaseName},
+	}, nil
+}
+
+// Lead is one leader's term: it holds what the configuration in force wants until ctx ends, which it must before another
+// manager leads. What is held stays as it is then.
+func (k *Keeper) Lead(ctx context.Context, current Current) {
+	t := newTerm(k)
+	watching, end := context.WithCancel(ctx)
+	defer t.running.Wait()
+	defer end()
+	defer t.hide()
+	retry := firstRetry
+	for ctx.Err() == nil {
+		cfg, changed := current()
+		next, err := t.pass(ctx, watching, cfg)
+		if err != nil && ctx.Err() == nil {
+			next, retry = retry, min(2*retry, maxRetry)
+		} else {
+			retry = firstRetry
+		}
+		t.complain(err)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-t.kick:
+			select {
+			case <-ctx.Done():
+			case <-time.After(settle):
+			}
+		case <-time.After(next):
+		}
+	}
+}
+
+// term is what is known in one leader's term, and thrown away with it.
+type term struct {
+	*Keeper
+	kick      chan struct{} // asks for a pass
+	running   sync.WaitGroup
+	caches    map[string]*namespaceCache
+	classes   classes
+	specs     specs
+	watch     *stopwatch
+	memory    map[key]*memory
+	complaint string
+	buffers   bufferAPI
+	noted     bool // whether what the lease notes has been read in this term
+
+	mu     sync.Mutex
+	heard  map[string]string // the last error of each watch
+	denied map[string]bool   // watches that RBAC refuses
+}
+
+// key names a capacity.
+type key struct{ namespace, name string }
+
+// memory is what a term knows of a capacity besides what the watches show: what it has told, and what it waits for.
+type memory struct {
+	trouble  string // as the log has it
+	owned    bool   // whether the anchor has named this manager's lease in this term
+	quota    lowered
+	anchorAt time.Time // when this term made the anchor
+	madeAt   time.Time // when this term made the Deployment
+	buffer   string    // what the buffer was made of, at bufferAt
+	bufferAt time.Time
+}
+
+func newTerm(k *Keeper) *term {
+	t := &term{
+		Keeper: k, kick: make(chan struct{}, 1), caches: map[string]*namespaceCache{}, memory: map[key]*memory{},
+		heard: map[string]string{}, denied: map[string]bool{},
+	}
+	t.watch = newStopwatch(k.clock, func(runner string, took time.Duration) {
+		k.metrics.preemptions.WithLabelValues(runner).Observe(took.Seconds())
+		k.log.Info("a job's pod has taken a pause pod's place", "runner", runner, "took", took.Round(time.Millisecond))
+	})
+	return t
+}
+
+// look asks for a pass.
+func (t *term) look() {
+	select {
+	case t.kick <- struct{}{}:
+	default:
+	}
+}
+
+// hide takes away the figures of this term.
+func (t *term) hide() {
+	for k := range t.memory {
+		t.metrics.hide(k.name)
+	}
+}
+
+// complain logs an error once, and not each time that it is met again.
+func (t *term) complain(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	switch {
+	case text == t.complaint:
+	case text != "":
+		t.log.Error("capacity can't be kept as configured; that is tried again", "error", text)
+	default:
+		t.log.Info("capacity is kept as configured again")
+	}
+	t.complaint = text
+}
+
+// watchError tells of an error of a watch once, until another one comes.
+func (t *term) watchError(namespace, resource string, err error) {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return // the watch was away for long and lists anew
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	what := resource + " in namespace " + namespace
+	t.denied[namespace+"/"+resource] = apierrors.IsForbidden(err)
+	if t.heard[what] == err.Error() {
+		return
+	}
+	t.heard[what] = err.Error()
+	if resource == "resourcequotas" && apierrors.IsForbidden(err) {
+		t.log.Warn("the manager may not see quotas, so pause pods may fill one and keep jobs out; `idlecount manifests` prints the roles",
+			"namespace", namespace, "error", err)
+		return
+	}
+	t.log.Warn("a watch has ended and is tried again", "what", what, "error", err)
+}
+
+// deniedIn says which watches of a namespace RBAC refuses, of those that passes can't do without.
+func (t *term) deniedIn(namespace string) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var names []string
+	for _, resource := range []string{"configmaps", "deployments", "idle pods", "pause pods", "pods of jobs"} {
+		if t.denied[namespace+"/"+resource] {
+			names = append(names, resource)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

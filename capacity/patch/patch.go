@@ -1,0 +1,48 @@
+// Package patch applies [[runners.kubernetes.pod_spec]] to a pod, as GitLab's executor does. It is pure. The driver must not
+// import it: what it takes to patch a pod makes a program slow to start.
+package patch
+
+import (
+	"encoding/json"
+	"fmt"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"sigs.k8s.io/yaml"
+
+	"idlecount.dev/idlecount/config"
+)
+
+// Apply applies one patch to the spec of a pod.
+func Apply(p config.PodSpec, spec *corev1.PodSpec) error {
+	change, err := yaml.YAMLToJSON([]byte(p.Patch))
+	if err != nil {
+		return fmt.Errorf("is neither YAML nor JSON: %w", err)
+	}
+	before, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	var after []byte
+	switch p.PatchType {
+	case "merge":
+		after, err = jsonpatch.MergePatch(before, change)
+	case "json":
+		var operations jsonpatch.Patch
+		if operations, err = jsonpatch.DecodePatch(change); err == nil {
+			after, err = operations.Apply(before)
+		}
+	default:
+		after, err = strategicpatch.StrategicMergePatch(before, change, corev1.PodSpec{})
+	}
+	if err != nil {
+		return fmt.Errorf("can't be applied to the pod of a job: %w", err)
+	}
+	var result corev1.PodSpec
+	if err := json.Unmarshal(after, &result); err != nil {
+		return fmt.Errorf("makes no pod of the pod of a job: %w", err)
+	}
+	*spec = result
+	return nil
+}

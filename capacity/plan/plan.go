@@ -1,0 +1,142 @@
+// Package plan decides for how many jobs room is held. It is pure: time and what is there are arguments, the answer is a
+// number and when to ask again.
+package plan
+
+import (
+	"math"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"idlecount.dev/idlecount/internal/quota"
+	poolplan "idlecount.dev/idlecount/pool/plan"
+)
+
+// Want is what the configuration wants of a capacity now.
+type Want struct {
+	Count            int           // room for so many jobs at least
+	ScaleFactor      float64       // times the jobs that run; 0 = off
+	ScaleFactorLimit int           // cap of the factor's part; 0 = none
+	IdleTime         time.Duration // how long what is surplus stays
+	Drained          bool          // nothing is wanted, at once
+	Paused           bool          // what is there stays as it is
+}
+
+// Have is what is there.
+type Have struct {
+	Jobs     int       // that run, or are on their way to a node
+	Held     int       // as the Deployment has it: what it asks for
+	Surplus  time.Time // since when more is there than is wanted; zero = it isn't
+	Room     int       // the most that the runner's limit and max_pause_pods leave; NoBound = any number
+	QuotaFor int       // the most that the namespace's quotas leave; NoBound = any number
+}
+
+// NoBound is a bound that bounds nothing.
+const NoBound = math.MaxInt
+
+// Bound is what keeps a capacity below what is wanted.
+type Bound string
+
+// The bounds; Free is none.
+const (
+	Free  Bound = ""
+	Limit Bound = "Limit"
+	Quota Bound = "Quota"
+)
+
+// Result is how much is to be held.
+type Result struct {
+	Wanted  int       // as the policy says, whatever bounds it
+	Hold    int       // pause pods that are to be there
+	Surplus time.Time // since when more is there than is wanted; zero = it isn't
+	Bound   Bound
+	// LookAt is when time alone will change the answer; zero = never.
+	LookAt time.Time
+}
+
+// Plan decides. What is missing comes at once; what is surplus goes an idle time after it became so, as the idle pods of
+// docker-machine do; what a limit or a quota doesn't leave goes at once, since jobs may be waiting for it.
+func Plan(now time.Time, want Want, have Have) Result {
+	if want.Drained {
+		return Result{}
+	}
+	r := Result{Wanted: wanted(want, have.Jobs)}
+	r.Hold = r.Wanted
+	switch {
+	case want.Paused:
+		r.Hold = have.Held
+	case r.Wanted < have.Held:
+		r.Surplus = have.Surplus
+		if r.Surplus.IsZero() || r.Surplus.After(now) {
+			r.Surplus = now
+		}
+		if end := r.Surplus.Add(want.IdleTime); end.After(now) {
+			r.Hold, r.LookAt = have.Held, end
+		}
+	}
+	for _, b := range []struct {
+		bound Bound
+		room  int
+	}{{Limit, have.Room}, {Quota, have.QuotaFor}} {
+		if room := max(0, b.room); r.Hold > room {
+			r.Hold = room
+			if room < r.Wanted && !want.Paused {
+				r.Bound = b.bound
+			}
+		}
+	}
+	if r.Hold <= r.Wanted {
+		r.Surplus, r.LookAt = time.Time{}, time.Time{}
+	}
+	return r
+}
+
+func wanted(w Want, jobs int) int {
+	return poolplan.Want{Count: w.Count, ScaleFactor: w.ScaleFactor, ScaleFactorLimit: w.ScaleFactorLimit}.Idle(jobs)
+}
+
+// QuotaRoom is how many pause pods the quotas of a namespace leave room for, with so many of them there now, and room for
+// headroom jobs left wherever a quota counts these too. NoBound where no quota counts pause pods.
+func QuotaRoom(quotas []*corev1.ResourceQuota, pause, job *corev1.Pod, now, headroom int) int {
+	most := NoBound
+	for _, q := range quotas {
+		if !quota.Applies(q, pause) {
+			continue
+		}
+		jobs := 0
+		if quota.Applies(q, job) {
+			jobs = headroom
+		}
+		for name, hard := range q.Status.Hard {
+			unit := quota.Usage(pause, name)
+			if unit.IsZero() {
+				continue // pause pods don't count towards it
+			}
+			free := hard.DeepCopy()
+			free.Sub(q.Status.Used[name])
+			free.Add(times(unit, now))
+			free.Sub(times(quota.Usage(job, name), jobs))
+			most = min(most, fits(free, unit))
+		}
+	}
+	return most
+}
+
+func times(q resource.Quantity, n int) resource.Quantity {
+	q = q.DeepCopy()
+	q.Mul(int64(n))
+	return q
+}
+
+// fits is how many units there are in an amount.
+func fits(amount, unit resource.Quantity) int {
+	if amount.Sign() <= 0 {
+		return 0
+	}
+	// Thousandths for what counts in them: a CPU.
+	if a, u := amount.MilliValue(), unit.MilliValue(); a < math.MaxInt64 && u > 0 {
+		return int(a / u)
+	}
+	return int(amount.Value() / max(1, unit.Value()))
+}

@@ -1,0 +1,105 @@
+package capacity
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"idlecount.dev/idlecount/capacity/patch"
+	"idlecount.dev/idlecount/config"
+	"idlecount.dev/idlecount/cron"
+	"idlecount.dev/idlecount/factory"
+)
+
+// spec is one capacity as the configuration has it.
+type spec struct {
+	key      key
+	runner   config.Runner
+	capacity factory.Capacity
+	schedule cron.Schedule
+	hash     string // of the capacity
+	job      *corev1.Pod
+	pause    *corev1.Pod
+	// change is when the policy changes next, as it was found at asked; to find out that it never does takes long.
+	change, asked time.Time
+	decided       cron.Decision
+}
+
+// specs are the capacities of a configuration.
+type specs struct {
+	of  *config.Config
+	all []*spec
+}
+
+// adopt goes over to a configuration. What is the same in it as before has the same objects, so nothing happens to them.
+func (t *term) adopt(cfg *config.Config) error {
+	if t.specs.of == cfg {
+		return nil
+	}
+	next := specs{of: cfg}
+	var errs []error
+	seen := map[key]bool{}
+	for _, r := range cfg.Runners {
+		if !r.Managed() || !r.KeepsCapacity() {
+			continue
+		}
+		for _, image := range r.CapacityImages() {
+			s, err := specOf(r, image)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			if seen[s.key] {
+				t.log.Warn("two entries of the configuration make one capacity: the first one holds", "capacity", s.key.name, "second", r)
+				continue
+			}
+			seen[s.key] = true
+			next.all = append(next.all, s)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err // what was in force stays so: half a configuration would end what it leaves out
+	}
+	t.specs, t.classes.read = next, time.Time{}
+	return nil
+}
+
+func specOf(r config.Runner, image string) (*spec, error) {
+	schedule, err := r.CapacitySchedule(image)
+	if err != nil {
+		return nil, err
+	}
+	c, err := factory.CapacityOf(r, image, patch.Apply)
+	if err != nil {
+		return nil, fmt.Errorf("%s: room for its jobs: %w", r, err)
+	}
+	s := &spec{key: key{c.Namespace, c.Name}, runner: r, capacity: c, schedule: schedule, hash: c.Hash()}
+	s.pause = &corev1.Pod{Spec: c.Template.Spec}
+	s.job = s.pause.DeepCopy() // as large, and for quotas of another class
+	s.job.Spec.PriorityClassName = c.Job.Class
+	s.job.Spec.ActiveDeadlineSeconds = new(int64(1)) // any: it is how quotas tell what ends
+	return s, nil
+}
+
+// policy is what holds now.
+func (s *spec) policy(now time.Time) cron.Decision {
+	passed := !s.change.IsZero() && !now.Before(s.change)
+	if s.asked.IsZero() || passed || now.Before(s.asked) || now.Sub(s.asked) > 24*time.Hour {
+		s.change, _ = s.schedule.NextChange(now)
+		s.asked, s.decided = now, s.schedule.At(now)
+	}
+	return s.decided
+}
+
+// namespaces are those of all capacities, sorted.
+func (s specs) namespaces() []string {
+	var list []string
+	for _, one := range s.all {
+		list = append(list, one.key.namespace)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}

@@ -1,0 +1,134 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"idlecount.dev/idlecount/factory"
+)
+
+// Row is one capacity as `idlecount status` shows it: what the manager wrote into its anchor, and what the pods say. The
+// field names of the JSON are an interface: docs/capacity.md describes them.
+type Row struct {
+	Namespace  string     `json:"namespace"`
+	Name       string     `json:"name"`
+	Runner     string     `json:"runner"`
+	Image      string     `json:"image,omitempty"`
+	Strategy   string     `json:"strategy"`
+	Policy     string     `json:"policy,omitempty"`
+	Want       int        `json:"want"`
+	Hold       int        `json:"hold"`            // asked for
+	Held       int        `json:"held"`            // pause pods that have a node
+	Pending    int        `json:"pending"`         // pause pods that have none
+	Waits      string     `json:"waits,omitempty"` // what the scheduler says of one that has none
+	Jobs       int        `json:"jobs"`            // that run, by GitLab's labels
+	NextChange *time.Time `json:"next_change,omitempty"`
+	Trouble    *Trouble   `json:"trouble,omitempty"`
+	// Of the jobs' pods that are there: how long they waited for their node, in whole seconds, as the API server has it.
+	ScheduledMedian *float64 `json:"scheduled_median_seconds,omitempty"`
+	ScheduledMost   *float64 `json:"scheduled_most_seconds,omitempty"`
+	Lease           string   `json:"lease,omitempty"`
+	Paused          bool     `json:"paused"`
+	Drained         bool     `json:"drained"`
+}
+
+// Rows puts together what anchors, pause pods and the pods of jobs say, ordered by namespace and name.
+func Rows(anchors []corev1.ConfigMap, pauses, jobs []corev1.Pod) []Row {
+	var rows []Row
+	for i := range anchors {
+		a := &anchors[i]
+		if a.Labels[factory.LabelCapacity] != a.Name {
+			continue // a copy of one
+		}
+		s, err := Of(a)
+		r := Row{
+			Namespace: a.Namespace, Name: a.Name, Runner: cmp.Or(s.Runner, a.Labels[factory.LabelRunner]), Image: s.Image,
+			Strategy: s.Strategy, Policy: s.Policy, Want: s.Want, Hold: s.Hold, NextChange: s.NextChange, Trouble: s.Trouble, Lease: s.Lease,
+			Drained: a.Annotations[factory.AnnotationDrained] == "true",
+		}
+		r.Paused = !r.Drained && a.Annotations[factory.AnnotationPaused] == "true"
+		if err != nil {
+			r.Trouble = &Trouble{Reason: API, Message: err.Error()}
+		}
+		for j := range pauses {
+			if p := &pauses[j]; p.Namespace == a.Namespace && p.Labels[factory.LabelCapacity] == a.Name {
+				r.add(p)
+			}
+		}
+		r.scheduled(jobs, a.Labels[factory.LabelRunner])
+		rows = append(rows, r)
+	}
+	slices.SortFunc(rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return rows
+}
+
+func ended(p *corev1.Pod) bool {
+	return p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// add counts a pause pod.
+func (r *Row) add(p *corev1.Pod) {
+	switch {
+	case ended(p):
+	case p.Spec.NodeName != "":
+		r.Held++
+	default:
+		r.Pending++
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && r.Waits == "" {
+				r.Waits = c.Message
+			}
+		}
+	}
+}
+
+// scheduled looks at the runner's jobs, which are those of all its capacities.
+func (r *Row) scheduled(jobs []corev1.Pod, runner string) {
+	var took []float64
+	for i := range jobs {
+		p := &jobs[i]
+		if p.Namespace != r.Namespace || p.Labels[factory.LabelGitLabManagerID] != runner || p.Labels[factory.LabelCapacity] != "" || ended(p) {
+			continue
+		}
+		r.Jobs++
+		for _, c := range p.Status.Conditions {
+			// A pod that was made warm has waited for its node before there was a job.
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue && p.Annotations[factory.AnnotationWarmth] != string(factory.Warm) {
+				took = append(took, c.LastTransitionTime.Sub(p.CreationTimestamp.Time).Seconds())
+			}
+		}
+	}
+	if len(took) > 0 {
+		slices.Sort(took)
+		r.ScheduledMedian, r.ScheduledMost = new(took[len(took)/2]), new(took[len(took)-1])
+	}
+}
+
+// Reason says in a line why less is held than is wanted, or what is to be known of it; "" where all is as wanted.
+func (r Row) Reason(now time.Time) string {
+	var parts []string
+	switch {
+	case r.Drained:
+		parts = append(parts, "drained: nothing is held; idlecount resume ends that")
+	case r.Paused:
+		parts = append(parts, "paused: it stays as it is; idlecount resume ends that")
+	}
+	if t := r.Trouble; t != nil {
+		parts = append(parts, fmt.Sprintf("%s for %s: %s", t.Reason, now.Sub(t.Since).Round(time.Second), t.Message))
+	}
+	if r.Pending > 0 {
+		waits := cmp.Or(r.Waits, "the scheduler has said nothing yet")
+		parts = append(parts, fmt.Sprintf("%d wait for a node: %s", r.Pending, waits))
+	}
+	if r.Hold > r.Want && !r.Paused {
+		parts = append(parts, fmt.Sprintf("%d more than wanted, until their idle time is over", r.Hold-r.Want))
+	}
+	return strings.Join(strings.Fields(strings.Join(parts, "; ")), " ")
+}

@@ -1,0 +1,54 @@
+package status_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"idlecount.dev/idlecount/capacity/status"
+	"idlecount.dev/idlecount/factory"
+)
+
+var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+func pod(labels map[string]string, node, message string, after time.Duration) corev1.Pod {
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Labels: labels, CreationTimestamp: metav1.NewTime(noon)}}
+	p.Spec.NodeName = node
+	c := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(noon.Add(after))}
+	if node == "" {
+		c.Status, c.Message = corev1.ConditionFalse, message
+	}
+	p.Status.Conditions = []corev1.PodCondition{c}
+	return p
+}
+
+func TestRowsTellHeldFromPendingAndHowLongJobsWaited(t *testing.T) {
+	s := status.Status{
+		Runner: "ci", Strategy: "pause", Policy: "default", Want: 3, Hold: 3, Lease: "i/l",
+		Trouble: &status.Trouble{Reason: status.Quota, Message: "no room", Since: noon.Add(-time.Minute)},
+	}
+	anchor := func(name, label string) corev1.ConfigMap {
+		return corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: name, Labels: map[string]string{factory.LabelCapacity: label, factory.LabelRunner: "abc"}},
+			Data:       map[string]string{factory.AnchorStatusKey: s.Encode()},
+		}
+	}
+	pause := map[string]string{factory.LabelCapacity: "abc-pause", factory.LabelGitLabManagerID: "abc"}
+	job := map[string]string{factory.LabelGitLabManagerID: "abc"}
+	gone := pod(pause, "a", "", 0)
+	gone.DeletionTimestamp = new(metav1.NewTime(noon))
+	warm := pod(job, "a", "", time.Hour)
+	warm.Annotations = map[string]string{factory.AnnotationWarmth: "warm"}
+	rows := status.Rows([]corev1.ConfigMap{anchor("abc-pause", "abc-pause"), anchor("copy", "abc-pause")},
+		[]corev1.Pod{pod(pause, "a", "", 0), pod(pause, "b", "", 0), pod(pause, "", "0/3 nodes\nare available", 0), gone},
+		[]corev1.Pod{pod(job, "a", "", time.Second), pod(job, "b", "", 3*time.Second), pod(job, "c", "", 2*time.Second), warm, pod(pause, "a", "", time.Hour)})
+	require.Len(t, rows, 1)
+	r := rows[0]
+	require.Equal(t, []int{3, 3, 2, 1, 4}, []int{r.Want, r.Hold, r.Held, r.Pending, r.Jobs})
+	require.InDelta(t, 2, *r.ScheduledMedian, 0)
+	require.InDelta(t, 3, *r.ScheduledMost, 0)
+	require.Equal(t, "Quota for 1m0s: no room; 1 wait for a node: 0/3 nodes are available", r.Reason(noon))
+}
