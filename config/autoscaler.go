@@ -78,6 +78,9 @@ func (c *checker) autoscaler() {
 				"and a job that finds no idle pod starts in a new one; limit and request_concurrency of [[runners]] bound how many it asks for")
 		}
 	}
+	if c.runner.KeepsCapacity() {
+		return // the other keys are about pause pods, and there are some
+	}
 	for _, key := range []string{"max_pause_pods", "pause_pod_image", "pause_pod_priority_class_name", "pause_pod_image_pull_secrets"} {
 		if c.isSet(table + "." + key) {
 			c.warn(table+"."+key, "has no effect: idlecount keeps pods that jobs can use at once, and no pause pods; limit of [[runners]] bounds their number")

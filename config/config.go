@@ -123,6 +123,18 @@ type Kubernetes struct {
 	AutomountServiceAccountToken *bool             `toml:"automount_service_account_token"`
 	PodLabels                    map[string]string `toml:"pod_labels"`
 	PodAnnotations               map[string]string `toml:"pod_annotations"`
+	Affinity                     Affinity          `toml:"affinity"`
+	SchedulerName                string            `toml:"scheduler_name"`
+	PriorityClassName            string            `toml:"priority_class_name"`
+	RuntimeClassName             string            `toml:"runtime_class_name"`
+
+	// Of the pod as a whole (Pod .spec.resources), where the cluster has that.
+	PodCPURequest    string `toml:"pod_cpu_request"`
+	PodCPULimit      string `toml:"pod_cpu_limit"`
+	PodMemoryRequest string `toml:"pod_memory_request"`
+	PodMemoryLimit   string `toml:"pod_memory_limit"`
+
+	PodSpec []PodSpec `toml:"pod_spec"`
 
 	Privileged                      *bool                    `toml:"privileged"`
 	AllowPrivilegeEscalation        *bool                    `toml:"allow_privilege_escalation"`
@@ -143,9 +155,11 @@ type Kubernetes struct {
 
 	// Keys of idlecount.
 	IdleCount           int          `toml:"idle_count"`
-	IdleTime            Duration     `toml:"idle_time"`     // default 30m; 0 turns the self-exit off
-	IdleImages          []string     `toml:"idle_images"`   // default [image]
-	IdleStrategy        string       `toml:"idle_strategy"` // "pods"
+	IdleTime            Duration     `toml:"idle_time"`           // default 30m; 0 turns the self-exit off
+	IdleImages          []string     `toml:"idle_images"`         // default [image]
+	IdleStrategy        string       `toml:"idle_strategy"`       // StrategyPods, StrategyPause or StrategyBuffer
+	IdlePauseCount      int          `toml:"idle_pause_count"`    // pause pods beside idle pods
+	IdleQuotaHeadroom   *int         `toml:"idle_quota_headroom"` // job pods that pause pods leave room for in each quota; see QuotaHeadroom
 	IdlePolicies        []IdlePolicy `toml:"idle_policy"`
 	IdleOverrides       []IdleImage  `toml:"idle_image"`
 	IdleLeadTime        Duration     `toml:"idle_lead_time"` // default 0: how long before its period a count rises
@@ -160,6 +174,7 @@ type IdlePolicy struct {
 	Periods          []string  `toml:"periods"`  // default: always, as in GitLab's policies
 	Timezone         string    `toml:"timezone"` // default: the system's
 	IdleCount        *int      `toml:"idle_count"`
+	IdlePauseCount   *int      `toml:"idle_pause_count"`
 	IdleTime         *Duration `toml:"idle_time"`
 	ScaleFactor      *float64  `toml:"scale_factor"`
 	ScaleFactorLimit *int      `toml:"scale_factor_limit"`
@@ -199,6 +214,14 @@ type ContainerSecurityContext struct {
 type Profile struct {
 	Type             string `toml:"type"`
 	LocalhostProfile string `toml:"localhost_profile"`
+}
+
+// PodSpec is one [[runners.kubernetes.pod_spec]]: a patch of a job's pod that GitLab's executor makes at last.
+type PodSpec struct {
+	Name      string `toml:"name"`
+	Patch     string `toml:"patch"`      // YAML or JSON
+	PatchPath string `toml:"patch_path"` // a file with the patch
+	PatchType string `toml:"patch_type"` // "strategic" (default), "merge" or "json"
 }
 
 // Service is one [[runners.kubernetes.services]].

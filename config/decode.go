@@ -37,6 +37,12 @@ func (d decoder) table(path string, into reflect.Value, keys map[string]any) {
 
 // value reads one value. path is the key's canonical path, at the path as it is spelt in the file.
 func (d decoder) value(path, at string, into reflect.Value, value any) {
+	if into.Kind() == reflect.Pointer && into.Type().Elem().Kind() == reflect.Struct && !into.Type().Implements(unmarshaler()) {
+		if into.IsNil() {
+			into.Set(reflect.New(into.Type().Elem()))
+		}
+		into = into.Elem()
+	}
 	if into.Kind() == reflect.Struct && !into.Addr().Type().Implements(unmarshaler()) {
 		keys, ok := value.(map[string]any)
 		if !ok {

@@ -25,8 +25,12 @@ const (
 	entrypointRepository = "ghcr.io/idlecount/entrypoint"
 )
 
-// StrategyPods is the idle_strategy that keeps idle pods.
-const StrategyPods = "pods"
+// The values of idle_strategy: what is kept for the jobs to come.
+const (
+	StrategyPods   = "pods"   // idle pods that jobs claim
+	StrategyPause  = "pause"  // pause pods that hold the room of a job's pod, which preempts one
+	StrategyBuffer = "buffer" // a CapacityBuffer (autoscaling.x-k8s.io), by which the cluster autoscaler keeps such room
+)
 
 // DefaultEntrypointImage is the entrypoint's image of this release.
 func DefaultEntrypointImage() string { return entrypointRepository + ":" + version.Tag() }

@@ -44,10 +44,8 @@ type unhonoured struct {
 // unhonouredKeys are the keys of [runners.kubernetes] that get a warning when they are set.
 func unhonouredKeys() []unhonoured {
 	list := []unhonoured{
-		{key: "affinity"}, {key: "scheduler_name"}, {key: "priority_class_name"}, {key: "runtime_class_name"},
 		{key: "volumes"}, {key: "host_aliases"}, {key: "dns_policy"}, {key: "dns_config"},
-		{key: "container_lifecycle"}, {key: "pod_spec"}, {key: "pod_disruption_budget"},
-		{key: "pod_cpu_request"}, {key: "pod_cpu_limit"}, {key: "pod_memory_request"}, {key: "pod_memory_limit"},
+		{key: "container_lifecycle"}, {key: "pod_disruption_budget"},
 		{key: "use_service_account_image_pull_secrets"},
 		{key: "suspend_pvc_size"}, {key: "suspend_pvc_storage_class"},
 		{"helper_image_flavor", "name the image you want in helper_image"},

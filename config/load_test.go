@@ -60,6 +60,14 @@ func TestEveryKeyIsRead(t *testing.T) {
 		"Kubernetes.BuildContainerSecurityContext.RunAsNonRoot=false",
 	}, zero)
 
+	nowhere := k.Affinity.PodAffinity.Required[0]
+	require.Nil(t, nowhere.LabelSelector, "no selector is another thing than one that selects all")
+	require.Equal(t, &LabelSelector{}, nowhere.NamespaceSelector)
+	require.Equal(t, &LabelSelector{
+		MatchLabels: map[string]string{"team": "ci"}, MatchExpressions: []Expression{{Key: "team", Operator: "Exists"}},
+	}, k.Affinity.PodAntiAffinity.Required[0].LabelSelector)
+	require.Equal(t, 50, k.Affinity.NodeAffinity.Preferred[0].Weight)
+
 	require.Equal(t, "abcdefghi", r.ShortToken())
 	require.Equal(t, "ci", k.Namespace, "GitLab's keys match in any case")
 	require.Equal(t, map[string]string{"kubernetes.io/arch": "amd64"}, k.NodeSelector)

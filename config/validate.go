@@ -24,7 +24,9 @@ func check(e *entry) *checker {
 		return c
 	}
 	c.identity()
-	c.folders()
+	if !e.runner.foreign() {
+		c.folders()
+	}
 	c.idle()
 	c.policies()
 	c.autoscaler()
@@ -33,6 +35,7 @@ func check(e *entry) *checker {
 	c.allowed()
 	c.resources()
 	c.placement()
+	c.affinity()
 	c.metadata()
 	c.security()
 	c.services()
@@ -75,9 +78,9 @@ func (c *checker) identity() {
 	if r.Shell != "bash" && r.Shell != "sh" {
 		c.wrong("shell", "%q is not supported: use bash or sh", r.Shell)
 	}
-	switch r.Executor {
-	case ExecutorCustom:
-	case "kubernetes":
+	switch {
+	case r.Executor == ExecutorCustom, !r.KeepsPods(): // any job finds the room that is kept for it
+	case r.Executor == executorKubernetes:
 		c.warn("executor", `is "kubernetes": GitLab Runner's own executor makes its own pods and will never claim an idle one; `+
 			`only "custom" does, with idlecount-executor in [runners.custom]`)
 	default:
@@ -125,6 +128,9 @@ func within(dir, outer string) bool { return dir == outer || strings.HasPrefix(d
 
 // unhonoured warns of GitLab's keys that would make another pod than the one that idlecount makes.
 func (c *checker) unhonoured() {
+	if c.runner.foreign() {
+		return // its executor honours them
+	}
 	for _, u := range unhonouredKeys() {
 		key := "kubernetes." + u.key
 		if !c.isSet(key) {

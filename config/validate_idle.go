@@ -38,14 +38,17 @@ func (c *checker) idle() {
 	c.growth()
 	switch k.IdleStrategy {
 	case StrategyPods:
-	case "pause", "buffer":
-		c.wrong("kubernetes.idle_strategy", "%q is not available in this version: only %q is", k.IdleStrategy, StrategyPods)
+	case StrategyPause, StrategyBuffer:
 	default:
-		c.wrong("kubernetes.idle_strategy", "%q is not a strategy: only %q is", k.IdleStrategy, StrategyPods)
+		c.wrong("kubernetes.idle_strategy", "%q is not a strategy: use %q, %q or %q", k.IdleStrategy, StrategyPods, StrategyPause, StrategyBuffer)
 	}
+	c.lead()
+	c.pause()
 	images := c.runner.IdleImages()
 	wanted, most, total := c.wanted(images)
 	switch {
+	case !c.runner.KeepsPods():
+		return // room for a job is that of any image
 	case wanted && len(images) == 0 && !c.broken("kubernetes.idle_images"):
 		c.wrong("kubernetes.image", "is missing: idle pods are wanted, and need a job image; set image or idle_images")
 	case !wanted && c.isSet("kubernetes.idle_images") && !c.setAnywhere("idle_count", "scale_factor"):
@@ -58,7 +61,6 @@ func (c *checker) idle() {
 		}
 		c.warn("limit", "is %d: it also bounds idle pods, of which up to %d are wanted (%s)", limit, total, each)
 	}
-	c.lead()
 }
 
 // wanted says whether idle pods of any image are wanted at any time, or of an image that is still to be named, how many
@@ -156,7 +158,10 @@ func (c *checker) policies() {
 		if p.Periods != nil && len(p.Periods) == 0 {
 			c.wrong(prefix+".periods", "is empty, so the policy would never be in force; without the key it always is")
 		}
-		if p.IdleCount == nil && p.IdleTime == nil && p.ScaleFactor == nil && p.ScaleFactorLimit == nil {
+		if n := p.IdlePauseCount; n != nil && (*n < 0 || *n > maxIdleCount) {
+			c.wrong(prefix+".idle_pause_count", "%d is out of range: it must be from 0 to %d", *n, maxIdleCount)
+		}
+		if p.IdleCount == nil && p.IdlePauseCount == nil && p.IdleTime == nil && p.ScaleFactor == nil && p.ScaleFactorLimit == nil {
 			c.warn(prefix, "sets no value: while it is in force, those of [runners.kubernetes] hold")
 		}
 	}
@@ -208,7 +213,7 @@ func (c *checker) images() {
 			c.image(key, image)
 		}
 	}
-	if !c.isSet("kubernetes.helper_image") {
+	if !c.isSet("kubernetes.helper_image") && !c.runner.foreign() {
 		c.warn("kubernetes.helper_image", "is not set, so it is %s, which moves on with GitLab's releases: "+
 			"pin it to the version of your GitLab Runner, e.g. …/gitlab-runner-helper:x86_64-v19.3.0", DefaultHelperImage)
 	}
@@ -224,6 +229,9 @@ func (c *checker) unreleased() {
 
 // image checks an image reference.
 func (c *checker) image(key, image string) {
+	if c.runner.foreign() {
+		return // not pulled by pods of ours; the executor expands variables in it
+	}
 	if strings.Contains(image, "$") {
 		c.wrong(key, "%q holds a variable, but an idle pod is made before its job is known: write the image in full", image)
 		return

@@ -45,6 +45,8 @@ func (k *Kubernetes) quantities(prefix string) []quantityPair {
 		{prefix, "service_cpu", &k.ServiceCPURequest, &k.ServiceCPULimit},
 		{prefix, "service_memory", &k.ServiceMemoryRequest, &k.ServiceMemoryLimit},
 		{prefix, "service_ephemeral_storage", &k.ServiceEphemeralStorageRequest, &k.ServiceEphemeralStorageLimit},
+		{prefix, "pod_cpu", &k.PodCPURequest, &k.PodCPULimit},
+		{prefix, "pod_memory", &k.PodMemoryRequest, &k.PodMemoryLimit},
 	}
 }
 

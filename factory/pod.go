@@ -82,6 +82,9 @@ func newPod(r config.Runner, s Shape, name string, idleTime time.Duration) *core
 			RestartPolicy:                 corev1.RestartPolicyNever,
 			TerminationGracePeriodSeconds: clone(s.GracePeriod),
 			NodeSelector:                  maps.Clone(s.NodeSelector),
+			Affinity:                      parseAffinity(s.Affinity),
+			SchedulerName:                 s.Scheduler,
+			PriorityClassName:             s.PriorityClass,
 			ServiceAccountName:            s.ServiceAccount,
 			AutomountServiceAccountToken:  new(s.AutomountToken),
 			SecurityContext:               s.Security.context(),
@@ -89,6 +92,12 @@ func newPod(r config.Runner, s Shape, name string, idleTime time.Duration) *core
 			// A pool's pod would carry the addresses of all Services of its namespace into a job's environment.
 			EnableServiceLinks: new(false),
 		},
+	}
+	if s.RuntimeClass != "" {
+		pod.Spec.RuntimeClassName = new(s.RuntimeClass)
+	}
+	if s.Pod != (Resources{}) {
+		pod.Spec.Resources = new(s.Pod.requirements())
 	}
 	for _, secret := range s.PullSecrets {
 		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: secret})

@@ -42,6 +42,11 @@ type Shape struct {
 	BuildsDir        string            `json:"builds_dir"`
 	CacheDir         string            `json:"cache_dir"`
 	GracePeriod      *int64            `json:"grace_period,omitempty"` // seconds
+	Affinity         string            `json:"affinity,omitempty"`     // in the JSON of the Kubernetes API, which doesn't change
+	Scheduler        string            `json:"scheduler,omitempty"`
+	PriorityClass    string            `json:"priority_class,omitempty"`
+	RuntimeClass     string            `json:"runtime_class,omitempty"`
+	Pod              Resources         `json:"pod,omitzero"` // of the pod as a whole
 }
 
 // Container is what build and helper have besides an image.
@@ -88,6 +93,10 @@ func ShapeOf(r config.Runner, job Job) (Shape, error) {
 		ServiceAccount: b.k.ServiceAccount,
 		AutomountToken: is(b.k.AutomountServiceAccountToken, true),
 		GracePeriod:    clone(b.k.PodTerminationGracePeriodSeconds),
+		Affinity:       affinityText(b.k.Affinity),
+		Scheduler:      b.k.SchedulerName,
+		PriorityClass:  b.k.PriorityClassName,
+		RuntimeClass:   b.k.RuntimeClassName,
 	}
 	for _, part := range []func(*Shape, config.Runner, Job) error{b.images, b.containers, b.metadata, b.dirs} {
 		if err := part(&s, r, job); err != nil {
@@ -164,6 +173,12 @@ func (b shapeBuilder) containers(s *Shape, _ config.Runner, job Job) error {
 	}
 	s.Build.Security = s.Build.Security.withUser(job.User, b.pod, b.k)
 	var err error
+	if s.Pod, err = (quantityKeys{
+		prefix: b.path + ".pod_", cpuRequest: k.PodCPURequest, cpuLimit: k.PodCPULimit,
+		memoryRequest: k.PodMemoryRequest, memoryLimit: k.PodMemoryLimit,
+	}).resources(); err != nil {
+		return err
+	}
 	s.Services, err = b.services(job, service)
 	return err
 }
