@@ -74,7 +74,8 @@ func TestUsageGoesWhereItBelongs(t *testing.T) {
 	require.Contains(t, out.String(), usage)
 	out.Reset()
 	require.Equal(t, wire.ExitOK, run([]string{"version"}, nil, streams{out: &out, err: &errs}))
-	require.Contains(t, out.String(), fmt.Sprintf("protocol %d", wire.Protocol))
+	require.Regexp(t, fmt.Sprintf(`^entrypoint \S+ \(protocol %d, go`, wire.Protocol), out.String())
+	require.NotContains(t, out.String(), "v0.0.0", "nobody knows a pseudo-version")
 	require.Empty(t, errs.String())
 }
 

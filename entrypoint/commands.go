@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,6 +24,7 @@ import (
 	"idlecount.dev/idlecount/entrypoint/peer"
 	"idlecount.dev/idlecount/entrypoint/script"
 	"idlecount.dev/idlecount/entrypoint/wire"
+	"idlecount.dev/idlecount/internal/version"
 )
 
 const (
@@ -63,7 +63,7 @@ func run(args, env []string, std streams) int {
 	case wire.CommandCancel:
 		err = cancel(runDir, c.id, c.grace, env)
 	case commandVersion:
-		printVersion(std.out)
+		fmt.Fprintln(std.out, version.Line("entrypoint", wire.Protocol))
 	}
 	if err != nil {
 		fmt.Fprintf(std.err, "entrypoint: %s: %v\n", c.name, err)
@@ -211,14 +211,6 @@ func request(runDir string, env []string, request wire.Request) (io.ReadWriteClo
 		return nil, errors.Join(fmt.Errorf("ask PID 1: %w", err), conn.Close())
 	}
 	return conn, nil
-}
-
-func printVersion(out io.Writer) {
-	version := "unknown"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		version = info.Main.Version
-	}
-	fmt.Fprintf(out, "entrypoint %s, protocol %d, %s\n", version, wire.Protocol, runtime.Version())
 }
 
 // variable is the value of the last entry of that name.

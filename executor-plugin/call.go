@@ -35,8 +35,27 @@ type Call struct {
 func parse(args []string, env job.Env, uid int) (Call, error) {
 	var call Call
 	root := &cobra.Command{
-		Use:           "idlecount-executor",
-		Short:         "Run GitLab jobs in warm Kubernetes pods: the driver that GitLab Runner's custom executor calls",
+		Use:   "idlecount-executor",
+		Short: "Run GitLab jobs in warm Kubernetes pods: the driver that GitLab Runner's custom executor calls",
+		Long: `Run GitLab jobs in warm Kubernetes pods.
+
+GitLab Runner calls this driver, once for each stage of a job, where config.toml names it as below. There is
+nothing to call by hand but version; what a job gets and why is in the job's log.
+
+Exit codes: 0, or those that GitLab Runner asks for in $BUILD_FAILURE_EXIT_CODE (else 1) where the job has
+failed, and in $SYSTEM_FAILURE_EXIT_CODE (else 2) where the job isn't to blame.`,
+		Example: `  [[runners]]
+    name = "ci"
+    executor = "custom"
+    [runners.custom]
+      config_exec = "idlecount-executor"
+      config_args = ["--runner", "ci", "config"]
+      prepare_exec = "idlecount-executor"
+      prepare_args = ["--runner", "ci", "prepare"]
+      run_exec = "idlecount-executor"
+      run_args = ["--runner", "ci", "run"]
+      cleanup_exec = "idlecount-executor"
+      cleanup_args = ["--runner", "ci", "cleanup"]`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -55,7 +74,7 @@ func parse(args []string, env job.Env, uid int) (Call, error) {
 		{stagePrepare, "Claim a pod for the job, or make one", 0},
 		{stageRun + " SCRIPT STAGE", "Run the script of a stage in the job's pod", 2},
 		{stageCleanup, "Delete the job's pod", 0},
-		{"version", "Print the version", 0},
+		{"version", "Print the version of this driver and of its protocol", 0},
 	} {
 		root.AddCommand(&cobra.Command{Use: stage.use, Short: stage.short, Args: cobra.ExactArgs(stage.args), Run: func(cmd *cobra.Command, args []string) {
 			call.Stage = cmd.Name()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,7 +53,13 @@ func TestParseHelp(t *testing.T) {
 	call, err := parse([]string{"--help"}, nil, 0)
 	require.NoError(t, err)
 	require.Empty(t, call.Stage)
-	for _, word := range []string{"config", "prepare", "run", "cleanup", "--kubeconfig"} {
+	for _, word := range []string{"config", "prepare", "run", "cleanup", "--kubeconfig", "GitLab Runner calls this driver", "[runners.custom]", "$SYSTEM_FAILURE_EXIT_CODE"} {
 		require.Contains(t, call.Text, word)
 	}
+}
+
+func TestVersion(t *testing.T) {
+	var out strings.Builder
+	require.Zero(t, run([]string{"version"}, nil, streams{&out, &out}, 0))
+	require.Regexp(t, `^idlecount-executor \S+ \(protocol \d+, go\S+, linux/`, out.String())
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
 
+	"idlecount.dev/idlecount/entrypoint/wire"
 	"idlecount.dev/idlecount/executor-plugin/job"
 	"idlecount.dev/idlecount/internal/version"
 )
@@ -49,7 +50,7 @@ func perform(call Call, env job.Env, std streams) error {
 		_, err := io.WriteString(std.out, call.Text)
 		return err
 	case "version":
-		_, err := fmt.Fprintln(std.out, version.String())
+		_, err := fmt.Fprintln(std.out, version.Line("idlecount-executor", wire.Protocol))
 		return err
 	}
 	runner, err := runnerOf(call, env)

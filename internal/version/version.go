@@ -2,7 +2,9 @@
 package version
 
 import (
+	"fmt"
 	"regexp"
+	"runtime"
 	"runtime/debug"
 )
 
@@ -22,6 +24,20 @@ func String() string {
 
 // Tag is the version as the tag of our images.
 func Tag() string { return tag(String()) }
+
+// Line is what a program says about itself: its version, that of the protocol between driver and entrypoint, and how it
+// was built.
+func Line(program string, protocol int) string {
+	commit := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				commit = ", commit " + s.Value[:min(12, len(s.Value))]
+			}
+		}
+	}
+	return fmt.Sprintf("%s %s (protocol %d, %s, %s/%s%s)", program, String(), protocol, runtime.Version(), runtime.GOOS, runtime.GOARCH, commit)
+}
 
 func choose(linked string, info *debug.BuildInfo) string {
 	if linked != "" {
