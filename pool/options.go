@@ -2,6 +2,7 @@ package pool
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"time"
@@ -24,6 +25,10 @@ type Options struct {
 	// Reloads are what becomes of the configuration file later; nil where nobody watches it. Each is taken over, or
 	// rejected, without another start and without giving up the lease.
 	Reloads <-chan Reload
+
+	// Beside runs in each of this manager's terms, beside its pools: what else is to be done by one manager only. It has to
+	// return when ctx ends; no other manager leads before. Nil where there is nothing.
+	Beside func(ctx context.Context, current func() (cfg *config.Config, changed <-chan struct{}))
 
 	Identity       string // of this process among the managers that share a lease; two processes never have the same
 	LeaseNamespace string

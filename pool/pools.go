@@ -36,7 +36,7 @@ type pool struct {
 func poolsOf(c *config.Config, log *slog.Logger) (map[key]*pool, error) {
 	pools := map[key]*pool{}
 	for _, r := range c.Runners {
-		if !r.Managed() {
+		if !r.Managed() || !r.KeepsPods() {
 			continue
 		}
 		for _, image := range r.IdleImages() {

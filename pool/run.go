@@ -75,11 +75,23 @@ func Run(ctx context.Context, o Options) error {
 		c := newController(o, configs, watches, &home{
 			client: o.Client, lease: o.lease(), leaseNamespace: o.LeaseNamespace, leaseName: o.LeaseName,
 		}, permissions, counters, events)
-		lead(held, ctx, o, c)
+		beside(held, o, configs, func() { lead(held, ctx, o, c) })
 		leads.Store(false)
 		counters.leader.Set(0)
 		o.Log.Info("this manager stops leading", "lease", o.lease(), "identity", o.Identity)
 	})
+}
+
+// beside has Options.Beside run until the pools' part of a term is over.
+func beside(held context.Context, o Options, configs *configs, lead func()) {
+	ctx, end := context.WithCancel(held)
+	var running sync.WaitGroup
+	if o.Beside != nil {
+		running.Go(func() { o.Beside(ctx, configs.current) })
+	}
+	lead()
+	end()
+	running.Wait()
 }
 
 // prepare watches the namespaces of a configuration.

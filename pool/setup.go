@@ -23,6 +23,7 @@ type Reload struct {
 // setup is a configuration as passes work with it. It is never changed, but for what its pools remember for the worker:
 // another configuration is another setup.
 type setup struct {
+	config     *config.Config
 	pools      map[key]*pool
 	ofRunner   map[runnerIn][]key // the pools of each runner, by name
 	byImage    map[imageOf]*pool
@@ -45,7 +46,7 @@ func newSetup(c *config.Config, log *slog.Logger) (*setup, error) {
 		return nil, err
 	}
 	s := &setup{
-		pools: pools, ofRunner: map[runnerIn][]key{}, byImage: map[imageOf]*pool{}, namespaces: namespacesOf(c), runners: runnersOf(c),
+		config: c, pools: pools, ofRunner: map[runnerIn][]key{}, byImage: map[imageOf]*pool{}, namespaces: namespacesOf(c), runners: runnersOf(c),
 	}
 	for k, p := range pools {
 		s.ofRunner[p.owner()] = append(s.ofRunner[p.owner()], k)
@@ -74,12 +75,13 @@ type configs struct {
 
 	mu       sync.Mutex
 	setup    *setup
-	rejected string // why the file as it is now isn't in force; "" where it is
-	wake     func() // tells the leader's worker of a change; nil while this manager doesn't lead
+	rejected string        // why the file as it is now isn't in force; "" where it is
+	changed  chan struct{} // closed when another configuration comes into force
+	wake     func()        // tells the leader's worker of a change; nil while this manager doesn't lead
 }
 
 func newConfigs(o Options, m *metrics, first *setup) *configs {
-	c := &configs{log: o.Log, metrics: m, clock: o.Clock, setup: first}
+	c := &configs{log: o.Log, metrics: m, clock: o.Clock, setup: first, changed: make(chan struct{})}
 	m.reloaded(c.clock.Now())
 	return c
 }
@@ -89,6 +91,13 @@ func (c *configs) now() *setup {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.setup
+}
+
+// current is the configuration in force, and what is closed when another one is.
+func (c *configs) current() (*config.Config, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.setup.config, c.changed
 }
 
 // trouble is why the file as it is now isn't in force, "" where it is.
@@ -120,6 +129,8 @@ func (c *configs) take(r Reload, prepare func(*setup)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.setup, c.rejected = next, ""
+	close(c.changed)
+	c.changed = make(chan struct{})
 	c.metrics.reloaded(c.clock.Now())
 	c.log.Info("another configuration is in force", "pools", len(next.pools))
 	if c.wake != nil {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
 
+	"idlecount.dev/idlecount/capacity"
 	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/internal/cli/manifests"
 	"idlecount.dev/idlecount/internal/reload"
@@ -126,10 +127,17 @@ func (o *runOptions) run(ctx context.Context) error {
 	look(cfg)
 	reloads, endReloads := o.watchFiles(ctx, since, look, log)
 	defer endReloads()
+	keeper, err := capacity.New(capacity.Options{
+		Client: cluster, LeaseNamespace: o.leaseNamespace, LeaseName: pool.DefaultLeaseName, Log: log, Registry: registry,
+	})
+	if err != nil {
+		return err
+	}
 	err = pool.Run(ctx, pool.Options{
 		Client: cluster, Config: cfg, Reloads: reloads,
 		Identity: identity, LeaseNamespace: o.leaseNamespace,
 		Log: log, Registry: registry, Health: health,
+		Beside: func(term context.Context, current func() (*config.Config, <-chan struct{})) { keeper.Lead(term, current) },
 	})
 	if err != nil && ctx.Err() == nil {
 		return cluster.explain(err)
