@@ -36,7 +36,7 @@ func (w want) start(ctx context.Context, pod *corev1.Pod) (map[wire.Role]wire.St
 	if err := w.createDependents(ctx, pod); err != nil {
 		return nil, err
 	}
-	ready, err := w.waitReady(ctx, pod)
+	ready, err := w.waitReady(ctx, pod, func(diagnosis.Start) {})
 	if err != nil {
 		return nil, err
 	}

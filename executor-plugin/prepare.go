@@ -15,6 +15,7 @@ import (
 	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/entrypoint/proof"
 	"idlecount.dev/idlecount/entrypoint/wire"
+	"idlecount.dev/idlecount/executor-plugin/diagnosis"
 	"idlecount.dev/idlecount/executor-plugin/job"
 	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/pool/claim"
@@ -94,7 +95,7 @@ func (w want) acquire(ctx context.Context) (held, error) {
 			return held{}, err
 		}
 		tookAPI := time.Since(begin)
-		its, miss, err := w.warm(ctx, got, tookAPI)
+		its, miss, err := w.warm(ctx, got, tookAPI, tried)
 		if err != nil || miss == "" {
 			return its, err
 		}
@@ -106,10 +107,17 @@ func (w want) acquire(ctx context.Context) (held, error) {
 }
 
 // warm makes sure of a pod that was claimed. miss says why it is no good, "" where it is.
-func (w want) warm(ctx context.Context, got claim.Claimed, tookAPI time.Duration) (its held, miss string, err error) {
+func (w want) warm(ctx context.Context, got claim.Claimed, tookAPI time.Duration, tried []types.UID) (its held, miss string, err error) {
 	pod := got.Pod
 	if got.Warming {
-		ready, err := w.arrival(ctx, got)
+		ready, other, err := w.arrivalOrOther(ctx, got, slices.Clone(tried))
+		if other != nil {
+			w.say(fmt.Sprintf("pod %s was ready first; taking that instead", nameOf(other.Pod)))
+			if err := w.drop(ctx, pod); err != nil {
+				return held{}, "", err
+			}
+			return w.warm(ctx, *other, tookAPI, tried)
+		}
 		if gone, ok := errors.AsType[*podGoneError](err); ok {
 			return held{}, gone.Error(), w.drop(ctx, pod)
 		}
@@ -138,7 +146,7 @@ func (w want) warm(ctx context.Context, got claim.Claimed, tookAPI time.Duration
 }
 
 // arrival waits for a claimed pod that is still starting.
-func (w want) arrival(ctx context.Context, got claim.Claimed) (*corev1.Pod, error) {
+func (w want) arrival(ctx context.Context, got claim.Claimed, seen func(diagnosis.Start)) (*corev1.Pod, error) {
 	w.say(fmt.Sprintf("taking pod %s, which is still starting", nameOf(got.Pod)))
 	if got.Again {
 		// An earlier try may have been killed between the pod and what belongs to it.
@@ -146,7 +154,7 @@ func (w want) arrival(ctx context.Context, got claim.Claimed) (*corev1.Pod, erro
 			return nil, err
 		}
 	}
-	return w.waitReady(ctx, got.Pod)
+	return w.waitReady(ctx, got.Pod, seen)
 }
 
 // report is the one line in the job's log that says what the job got.

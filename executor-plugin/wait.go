@@ -17,8 +17,9 @@ type podGoneError struct{ reason string }
 func (e *podGoneError) Error() string { return e.reason }
 
 // waitReady waits until a pod is ready, and says what happens to it as it happens, each thing once. It gives up at once
-// where waiting can't help, else at the deadline. A *jobError is an image or the like that the job asks for in vain.
-func (w want) waitReady(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+// where waiting can't help, else at the deadline. A *jobError is an image or the like that the job asks for in vain. seen
+// gets how far the pod has come, each time.
+func (w want) waitReady(ctx context.Context, pod *corev1.Pod, seen func(diagnosis.Start)) (*corev1.Pod, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, w.deadline, errNotReady)
 	defer cancel()
 	last, told := pod, map[string]bool{}
@@ -30,6 +31,7 @@ func (w want) waitReady(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, erro
 		}
 		last = now
 		start := diagnosis.StartOf(now)
+		seen(start)
 		if start.Ready {
 			return false
 		}

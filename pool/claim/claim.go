@@ -33,6 +33,7 @@ type Request struct {
 	Shape  factory.Shape
 	Job    factory.JobMeta // ClaimedAt is filled in by Claim
 	Skip   []types.UID     // pods that this job has tried already
+	Ready  bool            // take none that still starts
 }
 
 // Claimed is a pod that belongs to the job now.
@@ -84,7 +85,7 @@ func Claim(ctx context.Context, pods Pods, req Request) (Claimed, error) {
 	own := findOwn(ctx, pods, req)
 	random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) //nolint:gosec // spreads load, guards nothing
 	none := &NoneIdleError{}
-	for _, stage := range stages() {
+	for _, stage := range stages(req.Ready) {
 		limit := int64(firstLimit)
 		for range maxLists {
 			chosen, all, err := stage.list(ctx, pods, req, limit, none, random)
@@ -131,9 +132,13 @@ type stage struct {
 
 // stages lists running pods alone at first: that keeps ended ones, which still carry the label of an idle pod, and pods
 // on their way up out of a bounded list.
-func stages() []stage {
+func stages(ready bool) []stage {
+	running := stage{"status.phase=Running", func(c candidates) []*corev1.Pod { return c.ready }}
+	if ready {
+		return []stage{running}
+	}
 	return []stage{
-		{"status.phase=Running", func(c candidates) []*corev1.Pod { return c.ready }},
+		running,
 		{"status.phase!=Succeeded,status.phase!=Failed", func(c candidates) []*corev1.Pod { return slices.Concat(c.ready, c.warming) }},
 	}
 }
