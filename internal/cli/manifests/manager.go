@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -67,7 +68,7 @@ func manager(o Options) document {
 			Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType},
 			Selector: &metav1.LabelSelector{MatchLabels: selector},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: selector, Annotations: configHash(o.Config)},
+				ObjectMeta: metav1.ObjectMeta{Labels: selector, Annotations: annotations(o.Config)},
 				Spec: corev1.PodSpec{
 					ServiceAccountName: Name,
 					SecurityContext: &corev1.PodSecurityContext{
@@ -120,13 +121,17 @@ func probe(path string, period int32) *corev1.Probe {
 	}
 }
 
-// configHash makes a changed configuration a changed pod template, so that applying it restarts the managers.
-func configHash(config [][]byte) map[string]string {
-	if len(config) == 0 {
-		return nil
+// annotations are those of the manager's pods: a changed configuration is a changed template, so that applying it restarts the
+// managers, and a Prometheus that goes by these annotations, as many do, finds where to scrape.
+func annotations(config [][]byte) map[string]string {
+	found := map[string]string{
+		"prometheus.io/scrape": "true", "prometheus.io/port": strconv.Itoa(MetricsPort), "prometheus.io/path": "/metrics",
 	}
-	sum := sha256.Sum256(bytes.Join(config, []byte{0}))
-	return map[string]string{factory.Prefix + "config": hex.EncodeToString(sum[:8])}
+	if len(config) > 0 {
+		sum := sha256.Sum256(bytes.Join(config, []byte{0}))
+		found[factory.Prefix+"config"] = hex.EncodeToString(sum[:8])
+	}
+	return found
 }
 
 // configKey names the nth file of the configuration in the Secret.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -147,6 +149,43 @@ func TestTheDeploymentReadsEachFileOfTheSecret(t *testing.T) {
 	require.Subset(t, pod.Containers[0].Args, []string{"--config=/etc/idlecount/config.toml", "--config=/etc/idlecount/config-2.toml"})
 	require.Equal(t, "/etc/idlecount", pod.Containers[0].VolumeMounts[0].MountPath)
 	require.Equal(t, deployment.Spec.Selector.MatchLabels, deployment.Spec.Template.Labels)
+}
+
+// TestPrometheusFindsTheManagers: by annotations, or with the PodMonitor of the examples.
+func TestPrometheusFindsTheManagers(t *testing.T) {
+	for sentence, config := range map[string][][]byte{"with a configuration": options().Config, "without": nil} {
+		t.Run(sentence, func(t *testing.T) {
+			o := options()
+			o.Config = config
+			template := find[*appsv1.Deployment](render(t, o))[0].Spec.Template
+			require.Equal(t, "true", template.Annotations["prometheus.io/scrape"])
+			require.Equal(t, "/metrics", template.Annotations["prometheus.io/path"])
+			port := template.Spec.Containers[0].Ports[0]
+			require.Equal(t, strconv.Itoa(int(port.ContainerPort)), template.Annotations["prometheus.io/port"])
+
+			text, err := os.ReadFile("../../../examples/podmonitor.yaml")
+			require.NoError(t, err)
+			var monitor struct {
+				Metadata metav1.ObjectMeta `json:"metadata"`
+				Spec     struct {
+					Selector  metav1.LabelSelector `json:"selector"`
+					Endpoints []struct {
+						Port        string `json:"port"`
+						Interval    string `json:"interval"`
+						HonorLabels bool   `json:"honorLabels"`
+					} `json:"podMetricsEndpoints"`
+				} `json:"spec"`
+				APIVersion string `json:"apiVersion"`
+				Kind       string `json:"kind"`
+			}
+			require.NoError(t, yaml.UnmarshalStrict(text, &monitor))
+			require.Equal(t, o.Namespace, monitor.Metadata.Namespace)
+			require.Equal(t, template.Labels, monitor.Spec.Selector.MatchLabels)
+			require.Len(t, monitor.Spec.Endpoints, 1)
+			require.Equal(t, port.Name, monitor.Spec.Endpoints[0].Port)
+			require.True(t, monitor.Spec.Endpoints[0].HonorLabels, "else Prometheus renames our label namespace")
+		})
+	}
 }
 
 func TestAChangedConfigurationRestartsTheManagers(t *testing.T) {
