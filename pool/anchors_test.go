@@ -21,7 +21,7 @@ func TestWritesMissAnAnchorThatWasMadeAnew(t *testing.T) {
 	client, err := kubernetes.NewForConfig(clustertest.RestConfig(t))
 	require.NoError(t, err)
 	namespace := clustertest.Namespace(t)
-	counters, err := newMetrics(prometheus.NewRegistry())
+	counters, err := newMetrics(prometheus.NewRegistry(), clock.RealClock{})
 	require.NoError(t, err)
 	w := &writer{client: client, expect: newExpectations(clock.RealClock{}), metrics: counters, log: slog.New(slog.DiscardHandler)}
 	anchors := client.CoreV1().ConfigMaps(namespace)

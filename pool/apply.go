@@ -72,8 +72,8 @@ func (w *writer) deletePods(ctx context.Context, p *pass, s snapshot, deletions 
 	}
 	_ = group.Wait() // the errors are in errs
 	for reason, n := range reasons {
-		w.metrics.deleted.WithLabelValues(append(p.labels(), string(reason))...).Add(float64(n))
-		w.log.Info("pods deleted", "pool", p.key.name, "image", p.image, "reason", reason, "count", n)
+		w.metrics.deleted.WithLabelValues(p.series().with(string(reason))...).Add(float64(n))
+		w.log.Info("pods deleted", "pool", p.key.name, "namespace", p.key.namespace, "image", p.image, "reason", reason, "count", n)
 	}
 	return errs.ErrorOrNil()
 }
@@ -119,11 +119,11 @@ func (w *writer) createPods(ctx context.Context, p *pass, n int, window *window)
 	created, err := window.run(n, func() error {
 		name := factory.PodName(p.key.name, rand.String(suffixLength))
 		err := w.createPod(ctx, p.key, runner, factory.IdlePod(p.pool.runner, p.pool.shape, name, idleTime, owner))
-		w.metrics.created.WithLabelValues(p.key.name, p.image, result(err)).Inc()
+		w.metrics.created.WithLabelValues(p.series().with(result(err))...).Inc()
 		return err
 	})
 	if created > 0 {
-		w.log.Info("pods created", "pool", p.key.name, "image", p.image, "count", created)
+		w.log.Info("pods created", "pool", p.key.name, "namespace", p.key.namespace, "image", p.image, "count", created)
 	}
 	return created, err
 }

@@ -233,5 +233,5 @@ func (c *controller) leave(namespace string) {
 
 // logger is the log with what every line about a pool says.
 func (c *controller) logger(k key, image string) *slog.Logger {
-	return c.log.With("pool", k.name, "image", image)
+	return c.log.With("pool", k.name, "namespace", k.namespace, "image", image)
 }

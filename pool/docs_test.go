@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"k8s.io/utils/clock"
 
 	"idlecount.dev/idlecount/pool/plan"
 	"idlecount.dev/idlecount/pool/status"
@@ -33,7 +34,7 @@ func TestTheDocumentNamesAll(t *testing.T) {
 	}
 
 	described := make(chan *prometheus.Desc, 100)
-	m, err := newMetrics(registerer(func(c prometheus.Collector) { c.Describe(described) }))
+	m, err := newMetrics(registerer(func(c prometheus.Collector) { c.Describe(described) }), clock.RealClock{})
 	require.NoError(t, err)
 	require.NotNil(t, m)
 	close(described)

@@ -1,6 +1,8 @@
 package pool
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -11,6 +13,7 @@ import (
 
 // podHandler takes what the watch shows of pods off the expectations, counts what happened, and asks for a pass.
 func (c *controller) podHandler() cache.ResourceEventHandler {
+	appeared := map[types.UID]time.Time{} // the calls come one after the other
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, isInInitialList bool) {
 			pod, ok := obj.(*corev1.Pod)
@@ -18,8 +21,12 @@ func (c *controller) podHandler() cache.ResourceEventHandler {
 				return
 			}
 			c.observe(pod, false)
-			if !isInInitialList && factory.PhaseOf(pod) == factory.Claimed {
+			switch phase := factory.PhaseOf(pod); {
+			case isInInitialList:
+			case phase == factory.Claimed:
 				c.countClaim(pod, string(factory.Cold))
+			case phase == factory.Warming:
+				appeared[pod.UID] = c.clock.Now()
 			}
 			c.enqueue(pod)
 		},
@@ -30,7 +37,7 @@ func (c *controller) podHandler() cache.ResourceEventHandler {
 				return
 			}
 			c.observe(pod, false)
-			c.count(before, pod)
+			c.count(before, pod, appeared)
 			c.enqueue(pod)
 		},
 		DeleteFunc: func(obj any) {
@@ -38,6 +45,7 @@ func (c *controller) podHandler() cache.ResourceEventHandler {
 				obj = unknown.Obj
 			}
 			if pod, ok := obj.(*corev1.Pod); ok {
+				delete(appeared, pod.UID)
 				c.observe(pod, true)
 				c.enqueue(pod)
 			}
@@ -103,8 +111,8 @@ func (c *controller) enqueueTied(namespace, runner string) {
 	}
 }
 
-// count counts what has become of a pod.
-func (c *controller) count(before, pod *corev1.Pod) {
+// count counts what has become of a pod. appeared is when the watch has shown each pod that is warming.
+func (c *controller) count(before, pod *corev1.Pod, appeared map[types.UID]time.Time) {
 	was, is := factory.PhaseOf(before), factory.PhaseOf(pod)
 	if was == is {
 		return
@@ -115,28 +123,37 @@ func (c *controller) count(before, pod *corev1.Pod) {
 	case is == factory.Claimed && was == factory.Warming:
 		c.countClaim(pod, string(plan.Warming))
 	case is == factory.Idle && was == factory.Warming:
-		took := factory.ReadySince(pod).Sub(pod.CreationTimestamp.Time)
-		c.metrics.ready.WithLabelValues(c.poolLabels(pod)...).Observe(took.Seconds())
+		c.metrics.ready.WithLabelValues(c.seriesOf(pod).with()...).Observe(c.warmedUpIn(pod, appeared).Seconds())
 	}
+	if was == factory.Warming {
+		delete(appeared, pod.UID)
+	}
+}
+
+// warmedUpIn is how long a pod has taken to become ready. The API server's times are whole seconds, so they only serve where
+// the pod is older than this manager's term.
+func (c *controller) warmedUpIn(pod *corev1.Pod, appeared map[types.UID]time.Time) time.Duration {
+	if at, ok := appeared[pod.UID]; ok {
+		return c.clock.Since(at)
+	}
+	return factory.ReadySince(pod).Sub(pod.CreationTimestamp.Time)
 }
 
 func (c *controller) countClaim(pod *corev1.Pod, how string) {
-	c.metrics.claims.WithLabelValues(append(c.poolLabels(pod), how)...).Inc()
-}
-
-// poolLabels are a pod's pool and image as metrics have them: jobs bring any image, so that those of no configured pool
-// share one name.
-func (c *controller) poolLabels(pod *corev1.Pod) []string {
-	if p := c.setup.Load().pools[key{pod.Namespace, labelPool(pod)}]; p != nil {
-		return []string{p.key.name, p.image}
+	of := c.seriesOf(pod)
+	c.metrics.claims.WithLabelValues(of.with(how)...).Inc()
+	if how != string(factory.Cold) && of.pool != noPool {
+		c.metrics.refills.claimed(of.pool, c.clock.Now())
 	}
-	return []string{noPool, otherImage}
 }
 
-// The labels of pods that no pool has.
-const (
-	noPool     = "none"
-	otherImage = "other"
-)
+// seriesOf is how metrics name a pod's pool.
+func (c *controller) seriesOf(pod *corev1.Pod) series {
+	s := c.setup.Load()
+	if p := s.pools[key{pod.Namespace, labelPool(pod)}]; p != nil {
+		return p.series()
+	}
+	return s.noPool(pod.Namespace, pod.Labels[factory.LabelRunner])
+}
 
 func labelPool(pod *corev1.Pod) string { return pod.Labels[factory.LabelPool] }

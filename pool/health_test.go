@@ -42,7 +42,7 @@ func TestMetricNames(t *testing.T) {
 	require.Empty(t, problems)
 	families, err := m.registry.Gather()
 	require.NoError(t, err)
-	allowed := map[string]bool{"pool": true, "image": true, "state": true, "reason": true, "result": true, "operation": true}
+	allowed := map[string]bool{"namespace": true, "runner": true, "pool": true, "image": true, "state": true, "reason": true, "result": true, "operation": true}
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {
 			for _, label := range metric.GetLabel() {

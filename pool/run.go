@@ -34,7 +34,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	counters, err := newMetrics(o.Registry)
+	counters, err := newMetrics(o.Registry, o.Clock)
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}

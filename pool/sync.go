@@ -75,7 +75,8 @@ func (c *controller) carryOut(ctx context.Context, p *pass, d decision) (*plan.S
 	}
 	short := p.shortfall(r)
 	if p.anchor != nil {
-		c.metrics.show(p.key.name, p.image, r, short)
+		c.metrics.show(p.series(), r, short)
+		c.metrics.refilled(p.series(), p.now, r, paused(p.anchor) || drained(p.anchor))
 	}
 	if stuck := short != nil && short.Reason != plan.ReasonLimit; stuck != p.memory.stuck {
 		p.memory.stuck = stuck
@@ -218,14 +219,6 @@ func (c *controller) anchorOf(p *pass) *corev1.ConfigMap {
 		m.anchor = nil
 	}
 	return m.anchor
-}
-
-// labels are the pool and image as metrics have them.
-func (p *pass) labels() []string {
-	if p.anchor == nil {
-		return []string{noPool, otherImage}
-	}
-	return []string{p.key.name, p.image}
 }
 
 func (p *pass) runner() string {
