@@ -11,7 +11,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"sync"
@@ -60,7 +62,27 @@ func ask(socket string) int {
 	return 0
 }
 
+// dumpEnv makes this program the entrypoint, and one that says what its goroutines do when it is told to by dumpSignal, and
+// ends. The entrypoint itself does that for no signal: a script could send it.
+const dumpEnv = "ENTRYPOINT_TEST_DUMP"
+
+const dumpSignal = syscall.Signal(40)
+
+func serveAndDump() int {
+	told := make(chan os.Signal, 1)
+	signal.Notify(told, dumpSignal)
+	go func() {
+		<-told
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
+		os.Exit(0)
+	}()
+	return run(os.Args[1:], os.Environ(), streams{os.Stdin, os.Stdout, os.Stderr})
+}
+
 func TestMain(m *testing.M) {
+	if os.Getenv(dumpEnv) != "" {
+		os.Exit(serveAndDump())
+	}
 	if socket := os.Getenv(askEnv); socket != "" {
 		os.Exit(ask(socket))
 	}

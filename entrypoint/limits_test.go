@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -105,7 +104,32 @@ func TestNothingIsLeftAfterManyRuns(t *testing.T) {
 	p.script(t, wire.Build, "first", "echo hi")
 	eventually(t, func() bool { return len(children(t, pid)) == 0 })
 	before := count()
-	for i := range 200 {
+	p.manyRuns(t, 200)
+	eventually(t, func() bool { return len(children(t, pid)) == 0 })
+	eventually(t, func() bool { return count() <= before })
+	t.Logf("%d descriptors, %d KiB", count(), rss(t, pid)>>10)
+	if !raced {
+		require.Less(t, rss(t, pid), 24<<20, "four MiB of window, and what the collector leaves")
+	}
+}
+
+func TestNoGoroutineIsLeftAfterManyRuns(t *testing.T) {
+	p := newPod(t)
+	cmd := p.command(t, wire.Build, wire.CommandServe)
+	cmd.Path = os.Args[0]
+	cmd.Env = append(cmd.Env, wire.EnvIdleTime+"=0s", dumpEnv+"=1")
+	f := startFirst(t, cmd)
+	eventually(t, func() bool { return exists(wire.Socket(p.runDir(), wire.Build)) })
+	p.claim(t, wire.Build, "1")
+	p.manyRuns(t, 50)
+	eventually(t, func() bool { return len(children(t, f.cmd.Process.Pid)) == 0 })
+	require.Less(t, goroutines(t, f), 10, "three are always there, a connection may be just closing")
+}
+
+// manyRuns runs scripts in all the ways in which one can end.
+func (p *pod) manyRuns(t *testing.T, n int) {
+	t.Helper()
+	for i := range n {
 		id := fmt.Sprint("run", i)
 		switch i % 5 {
 		case 0: // the driver goes away and comes back
@@ -126,20 +150,12 @@ func TestNothingIsLeftAfterManyRuns(t *testing.T) {
 			s.cut()
 		}
 	}
-	eventually(t, func() bool { return len(children(t, pid)) == 0 })
-	eventually(t, func() bool { return count() <= before })
-	t.Logf("%d descriptors, %d KiB", count(), rss(t, pid)>>10)
-	if !raced {
-		require.Less(t, rss(t, pid), 24<<20, "four MiB of window, and what the collector leaves")
-	}
-
-	require.Less(t, goroutines(t, f), 10, "three are always there, a connection may be just closing")
 }
 
 // goroutines ends a PID 1 and returns how many goroutines of ours it had.
 func goroutines(t testing.TB, f *first) int {
 	t.Helper()
-	f.signal(t, syscall.SIGQUIT) // the runtime prints all, and ends
+	f.signal(t, dumpSignal)
 	<-f.exited
 	n := 0
 	for goroutine := range strings.SplitSeq(f.log.String(), "\n\n") {

@@ -44,6 +44,8 @@ func (w want) start(ctx context.Context, pod *corev1.Pod) (map[wire.Role]wire.St
 	switch {
 	case err != nil:
 		return nil, err
+	case result.outcome == noShell:
+		return nil, w.noShell()
 	case result.outcome != shaken:
 		return nil, fmt.Errorf("the new pod %s can't be used: %s", nameOf(pod), result.why)
 	}
@@ -59,10 +61,9 @@ const nameLength = 5
 func (w want) create(ctx context.Context) (*corev1.Pod, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, w.deadline, errNotReady)
 	defer cancel()
-	var told bool
-	var made room
+	var r refusals
 	name := factory.PoolName(w.runner, w.shape) + "-" + rand.String(nameLength)
-	for n := 0; ; n++ {
+	for {
 		meta := w.job.Meta
 		meta.ClaimedAt = time.Now()
 		pod, err := w.client.CreatePod(ctx, factory.JobPod(w.runner, w.shape, name, meta))
@@ -76,34 +77,50 @@ func (w want) create(ctx context.Context) (*corev1.Pod, error) {
 		if err == nil {
 			return pod, nil
 		}
-		tight, quota := diagnosis.QuotaRefusal(err)
-		if tight.Final || !quota && !claim.Transient(err) {
-			err = fmt.Errorf("create a pod for the job in namespace %s: %w", w.shape.Namespace, err)
-			if diagnosis.AskedInVain(err, w.job.Shape, len(w.shape.Services)) {
-				return nil, &jobError{err}
-			}
+		next, err := w.afterRefusal(ctx, &r, err)
+		if err != nil {
 			return nil, err
 		}
-		if quota {
-			making, roomErr := w.makeRoom(ctx, &made, tight)
-			if roomErr != nil {
-				return nil, fmt.Errorf("make room for the pod of the job in quota %s: %w", tight.Name, roomErr)
-			}
-			if making {
-				if err := pause(ctx, roomPause, err); err != nil {
-					return nil, w.notCreated(err)
-				}
-				continue
-			}
-		}
-		if !told && (quota || time.Since(w.begin) > noticeAfter) {
-			told = true
-			w.say(fmt.Sprintf("waiting to create the pod: %v", err) + noRoom(quota))
-		}
-		if err := pause(ctx, backoff(n), err); err != nil {
-			return nil, w.notCreated(err)
+		if err := pause(ctx, next, r.last); err != nil {
+			return nil, fmt.Errorf("the pod could not be created within %s (poll_timeout): %w", round(time.Since(w.begin)), err)
 		}
 	}
+}
+
+// refusals are what has become of the tries to create a pod so far.
+type refusals struct {
+	n    int // but for those while room was being made
+	told bool
+	made room
+	last error
+}
+
+// afterRefusal returns how long to wait before another try, or why there is to be none.
+func (w want) afterRefusal(ctx context.Context, r *refusals, err error) (time.Duration, error) {
+	r.last = err
+	tight, quota := diagnosis.QuotaRefusal(err)
+	if tight.Final || !quota && !claim.Transient(err) {
+		err = fmt.Errorf("create a pod for the job in namespace %s: %w", w.shape.Namespace, err)
+		if diagnosis.AskedInVain(err, w.job.Shape, len(w.shape.Services)) {
+			return 0, &jobError{err}
+		}
+		return 0, err
+	}
+	if quota {
+		making, err := w.makeRoom(ctx, &r.made, tight)
+		if err != nil {
+			return 0, fmt.Errorf("make room for the pod of the job in quota %s: %w", tight.Name, err)
+		}
+		if making {
+			return roomPause, nil
+		}
+	}
+	if !r.told && (quota || time.Since(w.begin) > noticeAfter) {
+		r.told = true
+		w.say(fmt.Sprintf("waiting to create the pod: %v", err) + noRoom(quota))
+	}
+	r.n++
+	return backoff(r.n - 1), nil
 }
 
 func noRoom(quota bool) string {
@@ -111,10 +128,6 @@ func noRoom(quota bool) string {
 		return ""
 	}
 	return "; no idle pods can be given back that would make room"
-}
-
-func (w want) notCreated(err error) error {
-	return fmt.Errorf("the pod could not be created within %s (poll_timeout): %w", round(time.Since(w.begin)), err)
 }
 
 // noticeAfter is how long an API server may not answer before the job's log says so.

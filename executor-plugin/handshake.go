@@ -27,13 +27,17 @@ const (
 	expired                       // its idle timer was first
 	belongsToOther                // another job's handshake was first
 	unusable                      // it has ended, or can't answer
+	noShell                       // it knows its job, and can't run a script
 )
 
 type handshakeResult struct {
 	outcome outcome
 	why     string                    // of unusable
 	streams map[wire.Role]wire.Stream // of shaken: where the pod can be entered without an exec
-	shell   string                    // of shaken: what the job's scripts get, "" where there is none
+}
+
+func (w want) noShell() error {
+	return &jobError{fmt.Errorf("image %s has no shell: the scripts of a job need bash or sh, in PATH or in one of the usual places", w.shape.Image)}
 }
 
 const (
@@ -48,9 +52,6 @@ func (w want) handshake(ctx context.Context, pod *corev1.Pod) (handshakeResult, 
 	begin := time.Now()
 	for n := 0; ; n++ {
 		result, err := w.shake(ctx, pod)
-		if err == nil && result.outcome == shaken && result.shell == "" {
-			return result, &jobError{fmt.Errorf("image %s has no shell: the scripts of a job need bash or sh, in PATH or in one of the usual places", w.shape.Image)}
-		}
 		if err == nil {
 			return result, nil
 		}
@@ -117,5 +118,8 @@ func (w want) shake(ctx context.Context, pod *corev1.Pod) (handshakeResult, erro
 	if claimed.Protocol != wire.Protocol || claimed.Job != id {
 		return handshakeResult{outcome: unusable, why: fmt.Sprintf("its entrypoint speaks protocol %d for job %q", claimed.Protocol, claimed.Job)}, nil
 	}
-	return handshakeResult{outcome: shaken, streams: claimed.Streams, shell: claimed.Shell}, nil
+	if claimed.Shell == "" {
+		return handshakeResult{outcome: noShell}, nil
+	}
+	return handshakeResult{outcome: shaken, streams: claimed.Streams}, nil
 }

@@ -135,6 +135,8 @@ func (w want) warm(ctx context.Context, got claim.Claimed, tookAPI time.Duration
 	case shaken:
 		w.report(got, pod, tookAPI, time.Since(begin))
 		return held{pod, result.streams}, "", nil
+	case noShell:
+		return held{}, "", w.noShell()
 	case belongsToOther:
 		return held{}, fmt.Sprintf("pod %s says that it belongs to another job", nameOf(pod)), nil
 	case expired:

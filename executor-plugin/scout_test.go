@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -30,7 +32,11 @@ func TestAPodThatIsReadyFirstIsTakenInsteadOfOneThatStarts(t *testing.T) {
 	pod.Spec.NodeSelector = map[string]string{"no": "node"}
 	_, err := g.pods().Create(t.Context(), pod, metav1.CreateOptions{})
 	require.NoError(t, err)
-	live := &trigger{word: "taking pod " + g.namespace + "/stuck, which is still starting", then: func() { go g.make(t, "quick") }}
+	live := &trigger{word: "taking pod " + g.namespace + "/stuck, which is still starting", then: func() {
+		quick := factory.IdlePod(g.settings, g.shape(t), "quick", 30*time.Minute, factory.Owner{Name: g.anchor.Name, UID: g.anchor.UID})
+		_, err := g.pods().Create(context.Background(), quick, metav1.CreateOptions{})
+		assert.NoError(t, err)
+	}}
 	result := g.runner.Run(t.Context(), script("echo pod=$HOSTNAME="), live)
 	log := string(result.Log)
 	require.Equal(t, runner.Success, result.Status, log)
