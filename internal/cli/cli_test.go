@@ -109,6 +109,10 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		"an unknown log level": {
 			[]string{"run", "--log-level", "loud"}, "error: --log-level \"loud\": want one of debug, info, warn, error\nsee 'idlecount run --help'\n",
 		},
+		"a lease's namespace that can't be one": {
+			[]string{"run", "--leader-elect-namespace", "A/B"},
+			"error: --leader-elect-namespace \"A/B\": not a name that a namespace can have\nsee 'idlecount run --help'\n",
+		},
 		"a listen address without a port": {
 			[]string{"run", "--listen-address", "localhost"},
 			"error: --listen-address \"localhost\": want HOST:PORT, :PORT, or \"\" for none\nsee 'idlecount run --help'\n",

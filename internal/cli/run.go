@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
 
@@ -85,6 +86,9 @@ func (o *runOptions) validate(cmd *cobra.Command) error {
 	if err := oneOf(cmd, "log-level", o.logLevel, "debug", "info", "warn", "error"); err != nil {
 		return err
 	}
+	if o.leaseNamespace != "" && len(validation.IsDNS1123Label(o.leaseNamespace)) > 0 {
+		return usage(cmd, "--leader-elect-namespace %q: not a name that a namespace can have", o.leaseNamespace)
+	}
 	if _, _, err := net.SplitHostPort(o.listenAddress); o.listenAddress != "" && err != nil {
 		return usage(cmd, `--listen-address %q: want HOST:PORT, :PORT, or "" for none`, o.listenAddress)
 	}
@@ -137,7 +141,9 @@ func (o *runOptions) run(ctx context.Context) error {
 		Client: cluster, Config: cfg, Reloads: reloads,
 		Identity: identity, LeaseNamespace: o.leaseNamespace,
 		Log: log, Registry: registry, Health: health,
-		Beside: func(term context.Context, current func() (*config.Config, <-chan struct{})) { keeper.Lead(term, current) },
+		Beside: func(term context.Context, current func() (*config.Config, <-chan struct{})) {
+			keeper.Lead(term, current)
+		},
 	})
 	if err != nil && ctx.Err() == nil {
 		return cluster.explain(err)
