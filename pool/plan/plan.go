@@ -271,7 +271,11 @@ func (p *pass) explain(limited bool) *Shortfall {
 		return &Shortfall{p.history.Reason, p.history.Message}
 	}
 	if limited {
-		return &Shortfall{ReasonLimit, fmt.Sprintf("the runner's limit is %d, and its jobs and pools hold that many pods", p.want.Limit)}
+		ending := ""
+		if n := p.ending(); n > 0 {
+			ending = fmt.Sprintf(", %d of them ending", n)
+		}
+		return &Shortfall{ReasonLimit, fmt.Sprintf("the runner's limit is %d, and its jobs and pools hold that many pods%s", p.want.Limit, ending)}
 	}
 	waiting := slices.DeleteFunc(slices.Clone(p.warming), func(pod Pod) bool { return pod.Trouble.Outlook != Waits })
 	if len(waiting) == 0 {

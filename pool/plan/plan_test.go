@@ -384,3 +384,11 @@ func TestInputOrderAndArgumentsDontMatter(t *testing.T) {
 		require.Equal(t, before, shuffled.Pods, "seed %d: the arguments were changed", seed)
 	}
 }
+
+func TestALimitSaysHowMuchOfItIsEnding(t *testing.T) {
+	have := plan.Have{Pods: []plan.Pod{ended("a", plan.Ending, 0), idle("b", time.Minute)}, Others: plan.Others{Ending: 2}}
+	r := plan.Plan(noon(), wants(3, limited(4)), have)
+	require.Equal(t, "the runner's limit is 4, and its jobs and pools hold that many pods, 3 of them ending", r.Shortfall.Message)
+	r = plan.Plan(noon(), wants(3, limited(1)), plan.Have{Pods: []plan.Pod{idle("b", time.Minute)}})
+	require.Equal(t, "the runner's limit is 1, and its jobs and pools hold that many pods", r.Shortfall.Message)
+}
