@@ -33,6 +33,8 @@ type access struct {
 	namespaces []string
 	checked    bool
 	missing    []grant
+	restored   time.Time // when one that was missing was last found to be there
+	wake       func()    // told of that; nil for nobody
 }
 
 // grant is one verb on one resource in one namespace.
@@ -82,6 +84,20 @@ func (a *access) recheck() {
 	}
 }
 
+// follow has restored called whenever a permission is back, until another one follows; nil for nobody.
+func (a *access) follow(restored func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.wake = restored
+}
+
+// restoredAt is when a permission that was missing was last found to be there; zero = never.
+func (a *access) restoredAt() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.restored
+}
+
 // Missing names the permissions that are missing, for people; empty where none is known to be.
 func (a *access) Missing() []string {
 	a.mu.Lock()
@@ -115,7 +131,14 @@ func (a *access) check(ctx context.Context) error {
 	a.mu.Lock()
 	before := a.missing
 	a.missing, a.checked = missing, true
+	var wake func()
+	if slices.ContainsFunc(before, func(g grant) bool { return !slices.Contains(missing, g) }) {
+		a.restored, wake = a.clock.Now(), a.wake
+	}
 	a.mu.Unlock()
+	if wake != nil {
+		wake()
+	}
 	a.gauge.Set(float64(len(missing)))
 	if slices.Equal(before, missing) {
 		return nil

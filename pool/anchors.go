@@ -40,15 +40,45 @@ func (w *writer) createAnchor(ctx context.Context, p *pool, s status.Status, ann
 	anchor.Data = map[string]string{factory.AnchorStatusKey: s.Encode()}
 	made, err := w.client.CoreV1().ConfigMaps(p.key.namespace).Create(ctx, anchor, metav1.CreateOptions{})
 	w.metrics.wrote("create anchor", result(err))
-	if apierrors.IsAlreadyExists(err) {
-		return nil, fmt.Errorf("a ConfigMap %s exists and isn't labelled %s=%s, so it is not the pool's anchor; delete or rename it: %w",
-			p.key, factory.LabelPool, p.key.name, err)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("create the anchor, ConfigMap %s: %w", p.key, err)
 	}
 	w.log.Info("pool begins", "pool", p.key.name, "namespace", p.key.namespace, "image", p.image, "runner", p.runner)
 	return made, nil
+}
+
+// adoptAnchor gives the anchor of a pool its labels back, without which no watch shows it. A ConfigMap that only has the
+// anchor's name is left alone; the error says what to do about it.
+func (w *writer) adoptAnchor(ctx context.Context, p *pool) (*corev1.ConfigMap, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	anchors := w.client.CoreV1().ConfigMaps(p.key.namespace)
+	// The manager may list ConfigMaps; to get one is another permission, which nothing else needs.
+	found, err := anchors.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + p.key.name})
+	if err != nil {
+		return nil, fmt.Errorf("look at ConfigMap %s, which has the name of the pool's anchor: %w", p.key, err)
+	}
+	if len(found.Items) == 0 {
+		return nil, fmt.Errorf("ConfigMap %s existed a moment ago and is gone; its place is taken with the next try", p.key)
+	}
+	there, want := &found.Items[0], factory.Anchor(p.runner, p.shape)
+	if s, err := status.Of(there); there.Annotations[factory.AnnotationImage] != p.shape.Image && (err != nil || s.Shape != p.shape.Hash()) {
+		return nil, fmt.Errorf("a ConfigMap %s exists that is not the pool's anchor; delete or rename it: %w", p.key,
+			apierrors.NewAlreadyExists(corev1.Resource("configmaps"), p.key.name))
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": there.UID, "labels": want.Labels, "annotations": want.Annotations,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	adopted, err := anchors.Patch(ctx, p.key.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	w.metrics.wrote("patch anchor", result(err))
+	if err != nil {
+		return nil, fmt.Errorf("label the anchor, ConfigMap %s: %w", p.key, err)
+	}
+	w.log.Warn("the pool's anchor had lost its labels and has got them back", "pool", p.key.name, "namespace", p.key.namespace)
+	return adopted, nil
 }
 
 // writeStatus sets the status in an anchor and touches nothing else of it: annotations there are the user's.

@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -235,6 +236,8 @@ func TestRefusalOf(t *testing.T) {
 		"no namespace":         {apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "ci"), false, status.API, `namespaces "ci" not found`},
 		"a namespace that is going away": {terminating, false, status.API,
 			`pods "p" is forbidden: unable to create new content in namespace ci because it is being terminated`},
+		"a name that is taken": {fmt.Errorf("delete or rename it: %w", apierrors.NewAlreadyExists(schema.GroupResource{Resource: "configmaps"}, "p")), false, status.API,
+			`delete or rename it: configmaps "p" already exists`},
 		"an overloaded API server": {apierrors.NewTooManyRequests("slow down", 1), false, status.API, "slow down"},
 		"no API server":            {errors.New("connection refused"), false, status.API, "connection refused"},
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
@@ -27,7 +28,9 @@ type controller struct {
 	clock   clock.WithTicker
 	home    *home   // the lease that anchors name, and the namespaces it has noted
 	access  *access // asked where the API server says "forbidden"
+	unkept  *unkept // told of the pools that can't be kept at all
 	memory  map[key]*memory
+	rivals  map[string]rival // other leases that have pools of this manager's, by namespace/name
 	// namespaces are what the worker knows of each namespace in this term.
 	namespaces map[string]*namespaceTerm
 }
@@ -42,15 +45,15 @@ const (
 	maxRetry   = time.Minute
 )
 
-func newController(o Options, configs *configs, caches *caches, h *home, a *access, m *metrics, events record.EventRecorder) *controller {
+func newController(o Options, configs *configs, caches *caches, h *home, a *access, u *unkept, m *metrics, events record.EventRecorder) *controller {
 	c := &controller{
 		writer:  &writer{client: o.Client, expect: newExpectations(o.Clock), metrics: m, log: o.Log, events: events},
-		configs: configs, caches: caches, clock: o.Clock, home: h, access: a,
+		configs: configs, caches: caches, clock: o.Clock, home: h, access: a, unkept: u,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](firstRetry, maxRetry),
 			workqueue.TypedRateLimitingQueueConfig[key]{Clock: o.Clock},
 		),
-		memory: map[key]*memory{}, namespaces: map[string]*namespaceTerm{},
+		memory: map[key]*memory{}, rivals: map[string]rival{}, namespaces: map[string]*namespaceTerm{},
 	}
 	c.setup.Store(configs.now())
 	return c
@@ -77,6 +80,8 @@ func (c *controller) run(ctx, stop context.Context) error {
 	}
 	c.configs.follow(func() { c.queue.Add(key{}) })
 	defer c.configs.follow(nil)
+	c.access.follow(func() { c.queue.Add(key{}) }) // a pass over each pool, at once
+	defer c.access.follow(nil)
 	c.queue.Add(key{}) // a change since the term's beginning
 	defer context.AfterFunc(ctx, c.queue.ShutDown)()
 	defer context.AfterFunc(stop, c.queue.ShutDown)()
@@ -85,6 +90,7 @@ func (c *controller) run(ctx, stop context.Context) error {
 	for k := range c.memory {
 		c.metrics.hide(k.name)
 	}
+	c.unkept.clear()
 	return nil
 }
 
@@ -156,6 +162,9 @@ func (c *controller) next(ctx context.Context) bool {
 		// The lease is lost; the next leader goes on.
 	default:
 		c.metrics.errors.Inc()
+		if apierrors.IsForbidden(err) {
+			c.access.recheck()
+		}
 		c.complain(k, err.Error())
 		c.queue.AddRateLimited(k)
 	}

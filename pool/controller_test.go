@@ -38,7 +38,7 @@ func TestATermBeginsWithAllPoolsOfItsNamespaces(t *testing.T) {
 	require.NoError(t, watches.ensure(namespace))
 	configured, elsewhere := key{namespace, "configured"}, key{"elsewhere", "configured"}
 	c := newController(Options{Client: client, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
-		&configs{setup: &setup{pools: map[key]*pool{configured: {}, elsewhere: {}}}}, watches, &home{}, nil, nil, nil)
+		&configs{setup: &setup{pools: map[key]*pool{configured: {}, elsewhere: {}}}}, watches, &home{}, nil, nil, nil, nil)
 	c.begins(ctx, namespace, watches.of(namespace))
 	asked := map[key]bool{}
 	for range c.queue.Len() {

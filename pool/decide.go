@@ -90,11 +90,11 @@ func (s scene) keep(next *pool, anchor *corev1.ConfigMap) (int, *memory) {
 // want is what the configuration and the anchor ask of a pool.
 func (s scene) want(p *pool) plan.Want {
 	policy := p.policy(s.now)
-	anchor := s.anchor(p.key)
+	anchor, m := s.anchor(p.key), s.recall(p.key)
 	return plan.Want{
 		Count: policy.IdleCount, ScaleFactor: policy.ScaleFactor, ScaleFactorLimit: policy.ScaleFactorLimit,
 		IdleTime: policy.IdleTime, Template: current, Limit: p.runner.Limit, Burst: s.burst,
-		NotBefore: s.recall(p.key).refused.until, Paused: paused(anchor), Drained: drained(anchor),
+		NotBefore: m.notBefore(), Paused: paused(anchor), Drained: drained(anchor),
 	}
 }
 

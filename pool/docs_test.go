@@ -49,11 +49,11 @@ func TestTheDocumentNamesAll(t *testing.T) {
 
 	for _, reason := range []status.Reason{
 		status.ImagePull, status.Quota, status.Admission, status.Unschedulable, status.Crash, status.Config, status.Slow,
-		status.Limit, status.Access, status.API,
+		status.Limit, status.Access, status.API, reasonTaken,
 	} {
 		require.Contains(t, doc, "`"+string(reason)+"`")
 	}
-	for _, event := range []string{eventShortfall, eventRecovered, eventPolicyChanged, eventPodFailed, eventRemoved, eventReplaced, eventDeadline, eventConfigBroken, eventConfigMended} {
+	for _, event := range []string{eventShortfall, eventRecovered, eventPolicyChanged, eventPodFailed, eventRemoved, eventReplaced, eventDeadline, eventConfigBroken, eventConfigMended, eventTaken} {
 		require.Contains(t, doc, "`"+event+"`")
 	}
 	deletes := []string{}

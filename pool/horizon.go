@@ -99,6 +99,7 @@ type namespaceTerm struct {
 	listed        bool     // whether the horizons are known
 	pods, anchors *horizon // nil once they were reached
 	window        window
+	quotaAt       time.Time // when a quota last refused a pod; zero = never
 }
 
 // list sees the versions of what the caches of a namespace should show, straight from the API server.

@@ -25,6 +25,14 @@ type memory struct {
 	messageAt   time.Time         // when the shortfall's message last changed
 	owned       bool              // the watch has shown the anchor as ours in this term
 	takenUntil  time.Time         // when to begin with a pool that was another manager's
+	rival       string            // the lease to whose managers the pool was left; "" = none
+	takings     int               // how often the pool was taken back in this term
+	quietAt     string            // the anchor's version while its managers do nothing that is due …
+	quietSince  time.Time         // … and since when; zero = nothing is due
+	anchorless  bool              // the anchor was refused; refused says why
+	stock       map[string]bool   // UIDs of the pods that could be claimed after the last pass
+	robbedAt    time.Time         // when somebody else deleted such a pod
+	giveWay     time.Time         // until when the place of that pod is left to whoever needs it
 	complaint   string            // the last error that was logged
 }
 
@@ -50,6 +58,14 @@ func (m *memory) forgetAfterChange(template string) {
 		m.history, m.refused = plan.History{}, refusals{}
 	}
 	m.template = template
+}
+
+// notBefore is when pods may be created next.
+func (m *memory) notBefore() time.Time {
+	if m.giveWay.After(m.refused.until) {
+		return m.giveWay
+	}
+	return m.refused.until
 }
 
 // mayYield says whether a quota refuses this pool's pods, and the place that was made for some has been used.

@@ -44,7 +44,7 @@ type Preview struct {
 	Paused     bool              `json:"paused"`  // by `idlecount pause`
 	Drained    bool              `json:"drained"` // by `idlecount drain`
 	ReplacedBy string            `json:"replaced_by,omitempty"`
-	TakenFrom  string            `json:"taken_from,omitempty"` // the lease of other managers that have the pool now
+	TakenFrom  string            `json:"taken_from,omitempty"` // the lease of other managers from whom it would be taken over
 	Shortfall  string            `json:"shortfall,omitempty"`  // why fewer would be idle than wanted
 	NextChange *time.Time        `json:"next_change,omitempty"`
 	LooksAgain *time.Time        `json:"looks_again,omitempty"` // when time alone changes the plan
@@ -93,7 +93,31 @@ func Previews(ctx context.Context, o PreviewOptions) ([]Preview, error) {
 	for _, namespace := range slices.Sorted(maps.Keys(looked)) {
 		previews = append(previews, previewsOf(namespace, looked[namespace], setup, lease, o.Now)...)
 	}
+	leaveHeld(ctx, o, previews)
 	return previews, nil
+}
+
+// leaveHeld takes back what is planned for pools whose managers hold their lease: nothing is done about those. A lease that
+// can't be read is no obstacle, as it is none to a manager that begins.
+func leaveHeld(ctx context.Context, o PreviewOptions, previews []Preview) {
+	states := map[string]status.LeaseState{}
+	for i := range previews {
+		p := &previews[i]
+		namespace, name, ok := strings.Cut(p.TakenFrom, "/")
+		if !ok {
+			continue
+		}
+		if _, known := states[p.TakenFrom]; !known {
+			states[p.TakenFrom] = status.Unknown
+			if lease, err := o.Client.CoordinationV1().Leases(namespace).Get(ctx, name, metav1.GetOptions{}); err == nil {
+				states[p.TakenFrom] = status.ManagerOf(p.TakenFrom, lease, o.Now).State
+			}
+		}
+		if states[p.TakenFrom] == status.Held {
+			p.Shortfall = reasonTaken + ": the managers of lease " + p.TakenFrom + " have the pool, and it is left to them while one of them leads"
+			p.Create, p.Delete, p.TakenFrom = 0, []PreviewDeletion{}, ""
+		}
+	}
 }
 
 // look fills the cache of a namespace once; its watches never begin.

@@ -131,3 +131,27 @@ func TestAPreviewLeavesOthersAlone(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, g.preview(g.config("idle_count = 1")), "other")
 }
+
+// TestAPreviewTakesNothingFromManagersThatRun: it says what a manager would do, and that one would leave the pool alone.
+func TestAPreviewTakesNothingFromManagersThatRun(t *testing.T) {
+	t.Parallel()
+	g := newGround(t).needsKWOK()
+	m := g.manage(g.config("idle_count = 2", kwok))
+	g.view.awaitPods(t, 2, factory.Idle)
+	preview := func() pool.Preview {
+		found, err := pool.Previews(t.Context(), pool.PreviewOptions{
+			Client: g.client, Config: g.config("idle_count = 5", kwok), Lease: g.namespace + "/another", Log: slog.New(slog.DiscardHandler), Now: time.Now(),
+		})
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		return found[0]
+	}
+	p := preview()
+	require.Zero(t, p.Create)
+	require.Equal(t, "Taken: the managers of lease "+g.namespace+"/idlecount have the pool, and it is left to them while one of them leads", p.Shortfall)
+	require.Empty(t, p.TakenFrom)
+	m.stop()
+	p = preview()
+	require.Equal(t, 3, p.Create)
+	require.Equal(t, g.namespace+"/idlecount", p.TakenFrom)
+}

@@ -23,6 +23,7 @@ const (
 // refused to.
 type refusals struct {
 	inARow    int
+	at        time.Time // of the last one
 	until     time.Time
 	shortfall *plan.Shortfall
 }
@@ -30,7 +31,12 @@ type refusals struct {
 // after is r with one more refusal.
 func (r refusals) after(now time.Time, why plan.Shortfall) refusals {
 	pause := firstRefusal << min(r.inARow, 10)
-	return refusals{inARow: r.inARow + 1, until: now.Add(min(pause, maxRefusal)), shortfall: &why}
+	return refusals{inARow: r.inARow + 1, at: now, until: now.Add(min(pause, maxRefusal)), shortfall: &why}
+}
+
+// liftedBy says whether the refusal was for want of a permission, and permissions came back at restored, after it.
+func (r refusals) liftedBy(restored time.Time) bool {
+	return r.shortfall != nil && r.shortfall.Reason == string(status.Access) && restored.After(r.at)
 }
 
 // refusalOf puts an error of the API server in the words of a shortfall. missing tells whether the permission for what was
@@ -45,6 +51,8 @@ func refusalOf(ctx context.Context, err error, g grant, missing func(context.Con
 		return plan.Shortfall{Reason: string(status.Access), Message: fmt.Sprintf("the manager needs to %s: %s", g, words)}
 	case apierrors.IsForbidden(err) && isQuota(words):
 		return plan.Shortfall{Reason: string(status.Quota), Message: words}
+	case apierrors.IsAlreadyExists(err):
+		return plan.Shortfall{Reason: string(status.API), Message: err.Error()} // ours, which say what to do
 	case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		// The pod's namespace, or one that is going away.
 		return plan.Shortfall{Reason: string(status.API), Message: words}

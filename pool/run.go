@@ -62,11 +62,13 @@ func Run(ctx context.Context, o Options) error {
 	defer cancel()
 
 	var leads atomic.Bool
-	lock := newLock(o)
+	lock, out := newLock(o), newUnkept()
 	watchdog := leaderelection.NewLeaderHealthzAdaptor(o.RenewDeadline)
 	o.Health.set(
 		func() error { return watchdog.Check(nil) },
-		func() []string { return unready(leads.Load(), lock, permissions, watches, configs.now().namespaces) },
+		func() []string {
+			return append(unready(leads.Load(), lock, permissions, watches, configs.now().namespaces), out.reasons()...)
+		},
 	)
 	return elect(ctx, o, lock, watchdog, func(held context.Context) {
 		leads.Store(true)
@@ -74,7 +76,7 @@ func Run(ctx context.Context, o Options) error {
 		o.Log.Info("this manager leads", "lease", o.lease(), "identity", o.Identity, "pools", len(configs.now().pools))
 		c := newController(o, configs, watches, &home{
 			client: o.Client, lease: o.lease(), leaseNamespace: o.LeaseNamespace, leaseName: o.LeaseName,
-		}, permissions, counters, events)
+		}, permissions, out, counters, events)
 		beside(held, o, configs, func() { lead(held, ctx, o, c) })
 		leads.Store(false)
 		counters.leader.Set(0)

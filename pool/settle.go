@@ -23,6 +23,7 @@ const (
 	eventDeadline      = "Deadline"      // a claimed pod was ended: its job's deadline has long passed (on the pod)
 	eventConfigBroken  = "ConfigBroken"  // the configuration file has changed and can't be used; the one before stays in force
 	eventConfigMended  = "ConfigMended"  // it can be used again
+	eventTaken         = "Taken"         // another manager has the pool in its configuration too, and leaves it alone
 )
 
 // These stand for the policy in the status of a pool that has left the configuration, until its last job has ended.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"idlecount.dev/idlecount/cron"
 	"idlecount.dev/idlecount/factory"
@@ -48,6 +49,9 @@ func (c *controller) sync(ctx context.Context, k key) error {
 		return err
 	}
 	d := p.decide()
+	if c.givesWay(p, d.seen) {
+		d = p.decide()
+	}
 	short, err := c.carryOut(ctx, p, d)
 	if err != nil {
 		return err
@@ -62,6 +66,7 @@ func (c *controller) sync(ctx context.Context, k key) error {
 // carryOut makes the writes of a plan, and says why pods are missing. Deletes come first: what goes makes room for what comes.
 func (c *controller) carryOut(ctx context.Context, p *pass, d decision) (*plan.Shortfall, error) {
 	r := d.result
+	p.memory.remember(d.seen, r.Delete)
 	if r.History.Failures > p.memory.history.Failures {
 		c.announceFailure(p, r.History)
 	}
@@ -118,8 +123,12 @@ func (c *controller) scene(n *namespaceCache) scene {
 func (c *controller) begin(ctx context.Context, k key, n *namespaceCache) (*pass, error) {
 	p := &pass{scene: c.scene(n), key: k, memory: c.memoryOf(k), broken: c.configs.trouble()}
 	p.pool = p.setup.pools[k]
+	if p.memory.refused.liftedBy(c.access.restoredAt()) {
+		p.memory.refused = refusals{}
+	}
 	p.anchor = c.anchorOf(p)
 	if p.pool == nil {
+		c.unkept.drop(k)
 		return c.beginRemoved(p), nil
 	}
 	p.image = p.pool.image
@@ -133,39 +142,29 @@ func (c *controller) begin(ctx context.Context, k key, n *namespaceCache) (*pass
 		c.logger(k, p.image).Warn("the pool's status can't be read and is written anew", "error", err)
 	}
 	p.before = before
-	switch {
-	case before.Lease == c.home.lease:
+	switch before.Lease {
+	case c.home.lease:
 		p.memory.owned = true
-	case before.Lease == "":
+	case "":
 		// Written by nobody, or broken by somebody: it is written anew.
-	case p.memory.owned:
-		// The manager that started last has the pool; to take it back would begin a quarrel.
-		return nil, fmt.Errorf("the pool was taken over by the managers of lease %s; only one configuration may have the runner %s",
-			before.Lease, p.pool.runner)
 	default:
-		return nil, c.takeOver(ctx, p)
+		return nil, c.contest(ctx, p)
 	}
 	if p.now.Before(p.memory.takenUntil) {
 		c.queue.AddAfter(k, p.memory.takenUntil.Sub(p.now))
 		return nil, nil //nolint:nilnil // the other manager may need a moment to see it
 	}
+	c.keeps(p)
 	return p, nil
 }
 
-// takeOver puts this manager's lease into the anchor of a pool that other managers had. It acts on the pool only when they
-// have seen that.
-func (c *controller) takeOver(ctx context.Context, p *pass) error {
-	if p.now.Before(p.memory.takenUntil) {
-		return nil // written, and not shown by the watch yet
+// keeps notes that this manager keeps the pool, and forgets why it couldn't.
+func (c *controller) keeps(p *pass) {
+	c.unkept.drop(p.key)
+	p.memory.rival = ""
+	if p.memory.anchorless {
+		p.memory.anchorless, p.memory.refused = false, refusals{}
 	}
-	c.logger(p.key, p.image).Warn("the pool is taken over from another manager", "lease", p.before.Lease)
-	taken := p.before
-	taken.Lease = c.home.lease
-	if err := c.writeStatus(ctx, p.anchor, taken.Encode()); err != nil {
-		return err
-	}
-	p.memory.takenUntil = p.now.Add(takeOverPause)
-	return nil
 }
 
 // beginNew makes the anchor of a pool that has none; nil where the API server refuses that.
@@ -175,15 +174,37 @@ func (c *controller) beginNew(ctx context.Context, p *pass) (*pass, error) {
 		return nil, nil //nolint:nilnil // nothing is to be done, and that is no error
 	}
 	p.before = p.status(plan.Result{Wanted: p.policy.IdleCount}, nil, status.Status{})
+	needs := grant{"", "configmaps", "create", p.key.namespace}
 	anchor, err := c.createAnchor(ctx, p.pool, p.before, inherited(p.formers(p.pool)))
+	if apierrors.IsAlreadyExists(err) {
+		needs.verb = "patch"
+		if anchor, err = c.adoptAnchor(ctx, p.pool); err == nil {
+			c.keepAnchor(p.memory, anchor)
+			c.queue.Add(p.key) // what it says is to be looked at first
+			return nil, nil    //nolint:nilnil // the next pass does
+		}
+	}
 	if err != nil {
-		c.refuse(ctx, p, err, grant{"", "configmaps", "create", p.key.namespace})
-		c.queue.AddAfter(p.key, p.memory.refused.until.Sub(p.now))
-		return nil, nil //nolint:nilnil // refuse has seen to it
+		c.refuseAnchor(ctx, p, err, needs)
+		return nil, nil //nolint:nilnil // that was seen to
 	}
 	c.keepAnchor(p.memory, anchor)
 	p.anchor = anchor
+	c.keeps(p)
 	return p, nil
+}
+
+// refuseAnchor notes that a pool can't have an anchor. There is no status then to say so in, so the metrics and /readyz do.
+func (c *controller) refuseAnchor(ctx context.Context, p *pass, err error, needs grant) {
+	c.refuse(ctx, p, err, needs)
+	c.queue.AddAfter(p.key, p.memory.refused.until.Sub(p.now))
+	why := p.memory.refused.shortfall
+	if why == nil {
+		return // it is us who gave up
+	}
+	p.memory.anchorless = true
+	c.metrics.show(p.series(), plan.Result{Wanted: p.policy.IdleCount}, why)
+	c.unkept.set(p.key, why.Reason+": "+why.Message)
 }
 
 // beginRemoved finds out whether a pool that isn't configured is this manager's to remove.
@@ -255,6 +276,9 @@ func (c *controller) refuse(ctx context.Context, p *pass, err error, g grant) {
 		return // it is us who gave up
 	}
 	why := refusalOf(ctx, err, g, c.lacks)
+	if term := c.namespaces[p.key.namespace]; term != nil && why.Reason == string(status.Quota) {
+		term.quotaAt = p.now
+	}
 	if p.memory.refused.shortfall == nil {
 		c.logger(p.key, p.image).Warn("the API server refuses", "what", g.String(), "reason", why.Reason, "message", why.Message)
 	}

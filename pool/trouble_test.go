@@ -86,12 +86,17 @@ func TestAMissingNamespaceIsNamedAndWaitedFor(t *testing.T) {
 	c.Runners[0].Kubernetes.Namespace = name
 	m := g.manage(c)
 	m.log.await(t, fmt.Sprintf(`namespaces \"%s\" not found`, name))
+	await(t, "the metric says that the pool is short", func() bool {
+		return m.metric("idlecount_pool_shortfall", "reason", "API") == 1 && m.metric("idlecount_pods_wanted") == 1
+	})
+	require.Contains(t, m.get("/readyz").body, "isn't kept: API: namespaces")
 	_, err := g.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = g.client.CoreV1().Namespaces().Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{})
 	})
 	await(t, "the pool is filled", func() bool { return m.metric("idlecount_pods", "state", "idle") == 1 })
+	await(t, "the manager is ready", func() bool { return m.get("/readyz").code == 200 && m.metric("idlecount_pool_shortfall") == 0 })
 }
 
 func TestPodsWithoutANodeAreHeldAndTheReasonIsTheSchedulers(t *testing.T) {
@@ -284,18 +289,6 @@ func leaseNamed(name string) option {
 	return func(o *pool.Options, _ *rest.Config) { o.LeaseName = name }
 }
 
-func TestOfTwoConfigurationsWithOneRunnerTheLastStartedHasIt(t *testing.T) {
-	t.Parallel()
-	g := newGround(t).needsKWOK()
-	first := g.manage(g.config("idle_count = 2", kwok))
-	g.view.awaitPods(t, 2, factory.Idle)
-	second := g.manage(g.config("idle_count = 4", kwok), leaseNamed("another"))
-	g.view.awaitPods(t, 4, factory.Idle)
-	second.log.await(t, "taken over from another manager")
-	first.log.await(t, "was taken over by the managers of lease "+g.namespace+"/another")
-	require.Zero(t, first.metric("idlecount_pods_deleted_total"), "it doesn't fight")
-}
-
 func TestAPausedPoolIsLeftAsItIs(t *testing.T) {
 	t.Parallel()
 	g := newGround(t).needsKWOK()
@@ -338,4 +331,52 @@ func TestThePolicyOfThePeriodIsInForce(t *testing.T) {
 		require.Equal(t, "idle_policy[0]", s.Policy)
 		require.Nil(t, s.NextChange, "a policy that always holds never changes")
 	}
+}
+
+// TestThePlaceOfAPodThatADriverGivesUpIsLeftToIt: below a tight quota a driver deletes an idle pod for the sake of its job's.
+// Were the pool refilled at once, the driver would give up one pod after another, and its job might wait all the same.
+func TestThePlaceOfAPodThatADriverGivesUpIsLeftToIt(t *testing.T) {
+	t.Parallel()
+	g := newGround(t).needsKWOK()
+	quotas := g.client.CoreV1().ResourceQuotas(g.namespace)
+	quota, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "two-pods"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	awaitQuota(t, g, "2")
+	m := g.manage(g.config("idle_count = 3", kwok))
+	g.view.awaitShortfall(t, status.Quota)
+	quota.Spec.Hard[corev1.ResourcePods] = resource.MustParse("3")
+	quota.ResourceVersion = ""
+	_, err = quotas.Update(t.Context(), quota, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	g.view.awaitPods(t, 3, factory.Idle)
+	g.view.awaitNoShortfall(t)
+	await(t, "the manager has seen them", func() bool { return m.metric("idlecount_pods", "state", "idle") == 3 })
+
+	tries := m.metric("idlecount_pods_created_total")
+	giveUp := func() {
+		for _, pod := range g.view.in(factory.Idle) {
+			g.delete(pod)
+			return
+		}
+	}
+	giveUp()
+	await(t, "the manager has seen that one is gone", func() bool { return m.metric("idlecount_pods", "state", "idle") == 2 })
+	require.Equal(t, tries, m.metric("idlecount_pods_created_total"), "the pool doesn't try to get the place")
+	job := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "job"},
+		Spec:       corev1.PodSpec{SchedulerName: "nobody", Containers: []corev1.Container{{Name: "build", Image: "job:1"}}},
+	}
+	await(t, "the job has its pod", func() bool {
+		_, err := g.client.CoreV1().Pods(g.namespace).Create(t.Context(), job, metav1.CreateOptions{})
+		if err != nil && len(g.view.in(factory.Idle)) == 3 {
+			giveUp() // the quota's controller has taken longer than the pool waits
+		}
+		return err == nil
+	})
+	g.view.awaitShortfall(t, status.Quota)
+	require.NoError(t, g.client.CoreV1().Pods(g.namespace).Delete(t.Context(), "job", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}))
+	g.view.awaitPods(t, 3, factory.Idle)
 }
