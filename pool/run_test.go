@@ -59,7 +59,9 @@ func TestAPoolIsFilledAndRefilled(t *testing.T) {
 		return m.metric("idlecount_claims_total", "result", "warm", "pool", name, "image", "job:1") == 1 &&
 			m.metric("idlecount_pods", "state", "idle", "pool", name) == 3 && m.metric("idlecount_pods_wanted") == 3 &&
 			m.metric("idlecount_pod_ready_seconds") == 4 && m.metric("idlecount_pods_created_total", "result", "ok") == 4 &&
-			m.metric("idlecount_leader") == 1 && m.metric("idlecount_pods_deleted_total") == 0
+			m.metric("idlecount_leader") == 1 && m.metric("idlecount_pods_deleted_total") == 0 &&
+			m.metric("idlecount_refill_seconds", "pool", name, "namespace", g.namespace, "runner", "ci") == 1 &&
+			m.metric("idlecount_pod_seconds_total", "state", "idle", "pool", name) >= 3
 	})
 }
 
