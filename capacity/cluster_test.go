@@ -3,6 +3,8 @@ package capacity_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"idlecount.dev/idlecount/capacity/status"
+	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/factory"
 )
 
@@ -246,4 +249,65 @@ func TestBufferWithoutItsAPISaysSo(t *testing.T) {
 	})
 	require.Contains(t, g.status().Trouble.Message, "install the CapacityBuffer CRD")
 	require.Nil(t, g.deployment())
+}
+
+// TestTheExampleScalesToZero runs examples/scale-to-zero.toml through a Friday, with a clock of its own and real objects.
+func TestTheExampleScalesToZero(t *testing.T) {
+	g := newGround(t)
+	t.Setenv("RUNNER_TOKEN", "glrt-"+g.token)
+	here := filepath.Join(t.TempDir(), "here.toml")
+	require.NoError(t, os.WriteFile(here, []byte(fmt.Sprintf("[[runners]]\nname = \"ci\"\n[runners.kubernetes]\nnamespace = %q\n", g.namespace)), 0o600))
+	cfg, err := config.Load([]string{"../examples/scale-to-zero.toml", here})
+	require.NoError(t, err)
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	at := func(day, hour, minute int) time.Time { return time.Date(2026, 3, day, hour, minute, 0, 0, berlin) }
+
+	k := g.keep(cfg)
+	for _, step := range []struct {
+		at      time.Time
+		hold    int
+		surplus string // since when, as the Deployment has it
+		what    string
+	}{
+		{at(6, 7, 49), 0, "", "Friday night"},
+		{at(6, 7, 50), 10, "", "ten minutes before the working day"},
+		{at(6, 18, 0), 10, "2026-03-06T17:00:00Z", "what is surplus cools down"},
+		{at(6, 18, 14), 10, "2026-03-06T17:00:00Z", "until its time is over"},
+		{at(6, 18, 15), 0, "", "and goes"},
+		{at(7, 12, 0), 0, "", "on Saturday"},
+		{at(9, 7, 50), 10, "", "and on Monday it begins again"},
+	} {
+		k.at(step.at)
+		await(t, step.what, func() bool {
+			d := g.deployment()
+			if d != nil && d.Annotations[factory.AnnotationSurplusSince] != step.surplus {
+				return false
+			}
+			return g.status().Hold == step.hold && g.replicas() == step.hold && len(g.pods(factory.LabelCapacity)) == step.hold
+		})
+	}
+}
+
+// TestIdlePodsAndPausePodsShareALimit: pods for the hot image, room for the rest.
+func TestIdlePodsAndPausePodsShareALimit(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	cfg := g.config("idle_count = 2", "idle_pause_count = 5", `idle_time = "1h"`)
+	r := &cfg.Runners[0]
+	r.Executor, r.Limit = config.ExecutorCustom, 6
+	require.True(t, r.KeepsPods() && r.KeepsCapacity())
+	g.keep(cfg)
+	await(t, "all fit", func() bool { return g.replicas() == 5 })
+	shape, err := factory.ShapeOf(*r, factory.Job{})
+	require.NoError(t, err)
+	for i := range 2 {
+		pod := factory.IdlePod(*r, shape, fmt.Sprintf("idle-%d", i), time.Hour, factory.Owner{})
+		pod.OwnerReferences = nil
+		_, err := g.client.CoreV1().Pods(g.namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	await(t, "idle pods come first", func() bool { return g.replicas() == 4 })
+	g.job(cfg, "job")
+	await(t, "and jobs", func() bool { return g.replicas() == 3 })
 }
