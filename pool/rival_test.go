@@ -6,8 +6,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/pool/plan"
 	"idlecount.dev/idlecount/pool/status"
 )
@@ -102,4 +104,39 @@ func TestARefusalEndsWithThePermissionThatWasMissing(t *testing.T) {
 	require.False(t, access.liftedBy(time.Time{}))
 	require.False(t, refusals{}.after(now, plan.Shortfall{Reason: string(status.Quota)}).liftedBy(now.Add(time.Second)))
 	require.False(t, refusals{}.liftedBy(now))
+}
+
+// TestAPoolIsQuietWhenNothingIsDoneThatIsDue: that is the only sign of managers whose lease can't be read.
+func TestAPoolIsQuietWhenNothingIsDoneThatIsDue(t *testing.T) {
+	now := at(1000).Time
+	anchor := func(version string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "p", ResourceVersion: version}}
+	}
+	one := cached(t, seen("a", "p", factory.StateIdle))
+	look := func(m *memory, after time.Duration, a *corev1.ConfigMap, before status.Status) time.Duration {
+		return m.quiet(&pass{scene: scene{now: now.Add(after), cache: one}, key: key{"ci", "p"}, anchor: a, before: before})
+	}
+	short, full := status.Status{Want: 2}, status.Status{Want: 1}
+
+	m := &memory{}
+	require.Zero(t, look(m, 0, anchor("1"), full))
+	require.Zero(t, look(m, time.Hour, anchor("1"), full), "it is kept")
+
+	require.Zero(t, look(m, time.Hour, anchor("1"), short))
+	require.Equal(t, time.Minute, look(m, time.Hour+time.Minute, anchor("1"), short))
+	require.Zero(t, look(m, time.Hour+2*time.Minute, anchor("2"), short), "somebody writes")
+	require.Zero(t, look(m, time.Hour+3*time.Minute, anchor("2"), full), "somebody fills it")
+	require.Zero(t, look(m, time.Hour+4*time.Minute, anchor("2"), short))
+
+	m = &memory{}
+	paused := anchor("1")
+	paused.Annotations = map[string]string{factory.AnnotationPaused: "true"}
+	require.Zero(t, look(m, 0, paused, short))
+	require.Zero(t, look(m, time.Hour, paused, short), "nothing is due")
+
+	m = &memory{}
+	full.NextChange = new(now.Add(time.Minute))
+	require.Zero(t, look(m, 0, anchor("1"), full))
+	require.Zero(t, look(m, 2*time.Minute, anchor("1"), full))
+	require.Equal(t, time.Minute, look(m, 3*time.Minute, anchor("1"), full), "its next policy is overdue")
 }
