@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,12 +24,13 @@ func TestPrepareRefusesWhatTheRunnerDoesNotAllow(t *testing.T) {
 			},
 		},
 	}
-	for field, env := range map[string]job.Env{
-		"image: ":       {"CUSTOM_ENV_CI_JOB_IMAGE": "debian:13"},
-		"services[0]: ": {"CUSTOM_ENV_CI_JOB_SERVICES": `[{"name": "redis:8", "alias": "", "entrypoint": null, "command": null}]`},
+	for field, response := range map[string]string{
+		"image: ":       `{"id": 7, "image": {"name": "debian:13"}}`,
+		"services[0]: ": `{"id": 7, "services": [{"name": "redis:8"}]}`,
 	} {
-		env["CUSTOM_ENV_CI_JOB_ID"] = "7"
-		err := prepare(t.Context(), where, env)
+		file := filepath.Join(t.TempDir(), "response.json")
+		require.NoError(t, os.WriteFile(file, []byte(response), 0o600))
+		err := prepare(t.Context(), where, job.Env{"JOB_RESPONSE_FILE": file})
 		require.ErrorContains(t, err, field+"the runner doesn't allow the image")
 		require.Equal(t, 81, exitCode(job.Env{"BUILD_FAILURE_EXIT_CODE": "81"}, err), "the job is to blame, and isn't tried again")
 	}

@@ -24,6 +24,7 @@ import (
 	"idlecount.dev/idlecount/e2e/cluster"
 	"idlecount.dev/idlecount/e2e/cluster/clustertest"
 	"idlecount.dev/idlecount/e2e/runner"
+	"idlecount.dev/idlecount/entrypoint/proof"
 	"idlecount.dev/idlecount/entrypoint/wire"
 	"idlecount.dev/idlecount/executor-plugin/kube"
 	"idlecount.dev/idlecount/factory"
@@ -275,7 +276,9 @@ func claimInside(t *testing.T, g *ground, pod, job string) {
 	t.Helper()
 	client, err := connect(Call{Access: kube.Access{Kubeconfig: g.kubeconfig}}, g.settings, func(string) {})
 	require.NoError(t, err)
-	w := want{target: target{runner: g.settings, client: client, say: func(string) {}}}
+	key, err := proof.NewKey()
+	require.NoError(t, err)
+	w := want{target: target{runner: g.settings, client: client, say: func(string) {}}, key: key}
 	w.job.Meta.ID = job
 	result, err := w.handshake(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: pod}})
 	require.NoError(t, err)

