@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"idlecount.dev/idlecount/pool/plan"
+	"idlecount.dev/idlecount/pool/status"
 )
 
 const (
@@ -238,6 +239,14 @@ func TestTheAlertsAskForWhatThereIsAndSayWhatToDo(t *testing.T) {
 				}
 			}
 			require.Contains(t, manual, "| `"+a.Alert+"` |")
+			if a.Alert == "IdlecountPoolShort" {
+				for _, reason := range []status.Reason{
+					status.ImagePull, status.Quota, status.Admission, status.Unschedulable, status.Crash, status.Config, status.Slow,
+					status.Access, status.API, reasonTaken,
+				} {
+					require.Regexp(t, "\\b"+string(reason)+"[,:]", a.Annotations["runbook"], "what is to be done about it?")
+				}
+			}
 		})
 	}
 	require.Equal(t, strings.Count(manual, "| `Idlecount"), len(readAlerts(t)), "docs/controller.md has an alert that doesn't exist")
