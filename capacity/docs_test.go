@@ -1,0 +1,61 @@
+package capacity_test
+
+import (
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"idlecount.dev/idlecount/capacity"
+	"idlecount.dev/idlecount/capacity/status"
+)
+
+// TestTheDocumentation: docs/capacity.md has every field, reason and metric, and names only tests that there are.
+func TestTheDocumentation(t *testing.T) {
+	page, err := os.ReadFile("../docs/capacity.md")
+	require.NoError(t, err)
+	manual := string(page)
+	for _, of := range []reflect.Type{reflect.TypeFor[status.Row](), reflect.TypeFor[status.Trouble]()} {
+		for field := range of.Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			require.Contains(t, manual, "`"+name+"`")
+		}
+	}
+	for _, reason := range []status.Reason{status.Limit, status.Quota, status.Priority, status.Admission, status.Buffer, status.Access, status.API} {
+		require.Contains(t, manual, "| `"+string(reason)+"` |")
+	}
+
+	registry := prometheus.NewRegistry()
+	client, err := kubernetes.NewForConfig(&rest.Config{})
+	require.NoError(t, err)
+	_, err = capacity.New(capacity.Options{Client: client, LeaseNamespace: "n", LeaseName: "l", Registry: registry})
+	require.NoError(t, err)
+	described := make(chan *prometheus.Desc, 100)
+	registry.Describe(described)
+	close(described)
+	count := 0
+	for d := range described {
+		name := regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(d.String())[1]
+		require.Contains(t, manual, "| `"+name+"` |")
+		count++
+	}
+	require.Equal(t, 6, count)
+
+	var tests strings.Builder
+	for _, file := range []string{"cluster_test.go", "status/rows_test.go", "../factory/pause_test.go", "../e2e/capacity_test.go"} {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		tests.Write(text)
+	}
+	named := regexp.MustCompile("`(Test[A-Za-z]+)`").FindAllStringSubmatch(manual, -1)
+	require.Greater(t, len(named), 15)
+	for _, m := range named {
+		require.Contains(t, tests.String(), "func "+m[1]+"(", "no such test")
+	}
+}
