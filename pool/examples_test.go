@@ -150,7 +150,7 @@ func checkQuery(t *testing.T, have map[string][]string, query string) []string {
 	}
 	require.NotEmpty(t, names, query)
 	for _, m := range grouped.FindAllStringSubmatch(query, -1) {
-		for _, label := range strings.Split(m[1], ",") {
+		for _, label := range strings.SplitSeq(m[1], ",") {
 			require.True(t, labels[strings.TrimSpace(label)], "no label %q: %s", label, query)
 		}
 	}
@@ -249,7 +249,7 @@ func TestTheAlertsAskForWhatThereIsAndSayWhatToDo(t *testing.T) {
 			}
 		})
 	}
-	require.Equal(t, strings.Count(manual, "| `Idlecount"), len(readAlerts(t)), "docs/controller.md has an alert that doesn't exist")
+	require.Len(t, readAlerts(t), strings.Count(manual, "| `Idlecount"), "docs/controller.md has an alert that doesn't exist")
 }
 
 // TestPromtool lets Prometheus itself judge the alerts: that it reads them, and when they fire. Debian has promtool in its
