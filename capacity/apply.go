@@ -60,18 +60,7 @@ func (t *term) apply(ctx context.Context, p *part, d *appsv1.Deployment, r plan.
 	case d == nil && r.Hold == 0, d != nil && d.DeletionTimestamp != nil:
 		return nil
 	case d == nil:
-		_, err = deployments.Create(ctx, factory.PauseDeployment(p.runner, p.capacity, r.Hold, owner(p.anchor)), metav1.CreateOptions{})
-		t.wrote("create deployment", p, 0, r.Hold, err)
-		if apierrors.IsAlreadyExists(err) {
-			if at := p.memory.madeAt; !at.IsZero() && t.clock.Since(at) < notShown {
-				return nil // made by us a moment ago; the watch will show it
-			}
-			return fmt.Errorf("a Deployment %s/%s exists and isn't labelled %s; delete or rename it: %w",
-				p.key.namespace, p.key.name, factory.LabelCapacity, err)
-		}
-		if err == nil {
-			p.memory.madeAt = t.clock.Now()
-		}
+		err = t.makeDeployment(ctx, p, r)
 	case d.Annotations[factory.AnnotationTemplate] != p.hash:
 		next := d.DeepCopy()
 		fresh := factory.PauseDeployment(p.runner, p.capacity, r.Hold, owner(p.anchor))
@@ -80,18 +69,7 @@ func (t *term) apply(ctx context.Context, p *part, d *appsv1.Deployment, r plan.
 		_, err = deployments.Update(ctx, next, metav1.UpdateOptions{})
 		t.wrote("update deployment", p, p.have.Held, r.Hold, err)
 	case int(*d.Spec.Replicas) != r.Hold || d.Annotations[factory.AnnotationSurplusSince] != surplus:
-		var since any // null takes the annotation away
-		if surplus != "" {
-			since = surplus
-		}
-		patch, merr := json.Marshal(map[string]any{
-			"metadata": map[string]any{"resourceVersion": d.ResourceVersion, "annotations": map[string]any{factory.AnnotationSurplusSince: since}},
-			"spec":     map[string]any{"replicas": r.Hold},
-		})
-		if merr != nil {
-			return merr
-		}
-		_, err = deployments.Patch(ctx, p.key.name, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err = deployments.Patch(ctx, p.key.name, types.MergePatchType, scaled(d, r.Hold, surplus), metav1.PatchOptions{})
 		t.wrote("scale deployment", p, p.have.Held, r.Hold, err)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) && d != nil {
@@ -101,6 +79,36 @@ func (t *term) apply(ctx context.Context, p *part, d *appsv1.Deployment, r plan.
 		return fmt.Errorf("hold capacity by Deployment %s/%s: %w", p.key.namespace, p.key.name, err)
 	}
 	return nil
+}
+
+// makeDeployment makes the Deployment that the watch doesn't show.
+func (t *term) makeDeployment(ctx context.Context, p *part, r plan.Result) error {
+	fresh := factory.PauseDeployment(p.runner, p.capacity, r.Hold, owner(p.anchor))
+	_, err := t.client.AppsV1().Deployments(p.key.namespace).Create(ctx, fresh, metav1.CreateOptions{})
+	t.wrote("create deployment", p, 0, r.Hold, err)
+	if err == nil {
+		p.memory.madeAt = t.clock.Now()
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	if at := p.memory.madeAt; !at.IsZero() && t.clock.Since(at) < notShown {
+		return nil // made by us a moment ago; the watch will show it
+	}
+	return fmt.Errorf("it exists and isn't labelled %s; delete or rename it: %w", factory.LabelCapacity, err)
+}
+
+// scaled is the patch that makes a Deployment, in the version that was decided on, ask for so many pods.
+func scaled(d *appsv1.Deployment, hold int, surplus string) []byte {
+	var since any // null takes the annotation away
+	if surplus != "" {
+		since = surplus
+	}
+	patch, _ := json.Marshal(map[string]any{ //nolint:errchkjson // texts and numbers can't fail
+		"metadata": map[string]any{"resourceVersion": d.ResourceVersion, "annotations": map[string]any{factory.AnnotationSurplusSince: since}},
+		"spec":     map[string]any{"replicas": hold},
+	})
+	return patch
 }
 
 func annotated(annotations map[string]string, hash, surplus string) map[string]string {

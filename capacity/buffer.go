@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"time"
 
@@ -151,9 +152,7 @@ func (t *term) updateBuffer(ctx context.Context, p *part, version string, raw []
 	if spec == nil {
 		spec = map[string]any{}
 	}
-	for field, value := range wanted {
-		spec[field] = value
-	}
+	maps.Copy(spec, wanted)
 	there["spec"] = spec
 	_, err := t.bufferRequest(ctx, http.MethodPut, version, p.key, p.key.name, there)
 	t.metrics.wrote("update capacitybuffer", err)

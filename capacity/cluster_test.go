@@ -102,14 +102,14 @@ func TestAReloadThatChangesNothingWritesNothing(t *testing.T) {
 	})
 	after := g.deployment()
 	require.Equal(t, before.UID, after.UID, "another Deployment is no rollout")
-	require.EqualValues(t, before.Generation+1, after.Generation)
+	require.Equal(t, before.Generation+1, after.Generation)
 	require.InDelta(t, writes+1, k.metric("idlecount_capacity_writes_total"), 0, "one write for one change")
 
 	k.end()
 	restarted := g.keep(g.config(append(keys, `helper_memory_request = "100Mi"`)...))
 	await(t, "another leader sees what is there", func() bool { return restarted.metric("idlecount_capacity_wanted") == 2 })
 	require.Zero(t, restarted.metric("idlecount_capacity_writes_total"))
-	require.EqualValues(t, after.Generation, g.deployment().Generation)
+	require.Equal(t, after.Generation, g.deployment().Generation)
 }
 
 func TestTheFactorCountsJobsByGitLabsLabels(t *testing.T) {

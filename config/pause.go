@@ -91,6 +91,17 @@ func (c *checker) pause() {
 	if c.isSet("kubernetes.idle_quota_headroom") && !c.runner.KeepsCapacity() {
 		c.warn("kubernetes.idle_quota_headroom", "has no effect: no pause pods are kept")
 	}
+	c.patches()
+	requests := []string{k.CPURequest, k.CPULimit, k.MemoryRequest, k.MemoryLimit, k.PodCPURequest, k.PodMemoryRequest}
+	unsized := !slices.ContainsFunc(requests, func(q string) bool { return q != "" })
+	if c.runner.KeepsCapacity() && unsized && len(k.PodSpec) == 0 {
+		c.warn("kubernetes.cpu_request", "is not set, nor is memory_request: a pause pod is as large as a job's pod, and one that requests nothing holds nothing")
+	}
+}
+
+// patches checks what is said of patches of a job's pod.
+func (c *checker) patches() {
+	k := c.runner.Kubernetes
 	if len(k.PodSpec) > 0 && c.runner.KeepsPods() {
 		c.warn("kubernetes.pod_spec", "is followed by pause pods only: the pods that jobs claim don't")
 	}
@@ -101,11 +112,6 @@ func (c *checker) pause() {
 		if !slices.Contains([]string{"", "strategic", "merge", "json"}, p.PatchType) {
 			c.wrong(fmt.Sprintf("kubernetes.pod_spec[%d].patch_type", i), "%q is not known: use strategic, merge or json", p.PatchType)
 		}
-	}
-	requests := []string{k.CPURequest, k.CPULimit, k.MemoryRequest, k.MemoryLimit, k.PodCPURequest, k.PodMemoryRequest}
-	unsized := !slices.ContainsFunc(requests, func(q string) bool { return q != "" })
-	if c.runner.KeepsCapacity() && unsized && len(k.PodSpec) == 0 {
-		c.warn("kubernetes.cpu_request", "is not set, nor is memory_request: a pause pod is as large as a job's pod, and one that requests nothing holds nothing")
 	}
 }
 

@@ -36,10 +36,7 @@ func (c *checker) idle() {
 		c.warn("kubernetes.idle_abandon_time", "%q is short: a driver that can't reach its pod for so long, while an API server or a node restarts, loses its job", t)
 	}
 	c.growth()
-	switch k.IdleStrategy {
-	case StrategyPods:
-	case StrategyPause, StrategyBuffer:
-	default:
+	if !slices.Contains([]string{StrategyPods, StrategyPause, StrategyBuffer}, k.IdleStrategy) {
 		c.wrong("kubernetes.idle_strategy", "%q is not a strategy: use %q, %q or %q", k.IdleStrategy, StrategyPods, StrategyPause, StrategyBuffer)
 	}
 	c.lead()

@@ -61,7 +61,7 @@ func CapacityOf(r config.Runner, image string, patch Patch) (Capacity, error) {
 	c.Template = corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}, Annotations: map[string]string{}},
 		Spec: corev1.PodSpec{
-			Containers:                    []corev1.Container{pauseMain(r, s, job)},
+			Containers:                    []corev1.Container{pauseMain(r, job)},
 			TerminationGracePeriodSeconds: new(int64(0)), // the job that takes its place waits for its end
 			PriorityClassName:             PauseClassName(r),
 			NodeSelector:                  job.NodeSelector,
@@ -120,7 +120,7 @@ func PauseImage(r config.Runner) (image string, ours bool) {
 	return r.Kubernetes.IdleEntrypointImage, true
 }
 
-func pauseMain(r config.Runner, s Shape, job corev1.PodSpec) corev1.Container {
+func pauseMain(r config.Runner, job corev1.PodSpec) corev1.Container {
 	image, ours := PauseImage(r)
 	c := corev1.Container{
 		Name: pauseContainer, Image: image, ImagePullPolicy: defaultPullPolicy(image),
