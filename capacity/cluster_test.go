@@ -239,18 +239,6 @@ func TestWhoScalesByHandIsOverruled(t *testing.T) {
 	}
 }
 
-func TestBufferWithoutItsAPISaysSo(t *testing.T) {
-	t.Parallel()
-	g := newGround(t)
-	g.keep(g.config(`idle_strategy = "buffer"`, "idle_count = 2"))
-	await(t, "the missing API is named", func() bool {
-		s := g.status()
-		return s.Trouble != nil && s.Trouble.Reason == status.Buffer
-	})
-	require.Contains(t, g.status().Trouble.Message, "install the CapacityBuffer CRD")
-	require.Nil(t, g.deployment())
-}
-
 // TestTheExampleScalesToZero runs examples/scale-to-zero.toml through a Friday, with a clock of its own and real objects.
 func TestTheExampleScalesToZero(t *testing.T) {
 	g := newGround(t)

@@ -160,6 +160,9 @@ func (t *term) status(p *part, r plan.Result, trouble *status.Trouble) status.St
 	if !p.change.IsZero() {
 		s.NextChange = new(p.change.UTC())
 	}
+	if s.Strategy == config.StrategyBuffer && !r.Surplus.IsZero() {
+		s.Surplus = new(r.Surplus.UTC())
+	}
 	if trouble != nil {
 		trouble.Since = p.now.UTC().Truncate(time.Second)
 		if was := p.before.Trouble; was != nil && was.Reason == trouble.Reason {

@@ -158,6 +158,13 @@ func (t *term) gather(n *namespaceCache, label string, list []*spec) []*part {
 			p.have.Held = int(*d.Spec.Replicas)
 			p.have.Surplus, _ = time.Parse(time.RFC3339, d.Annotations[factory.AnnotationSurplusSince]) // zero where there is none
 		}
+		buffered := strategy(s.runner) == config.StrategyBuffer
+		if buffered && p.before.Strategy == config.StrategyBuffer {
+			p.have.Held = p.before.Hold
+			if at := p.before.Surplus; at != nil {
+				p.have.Surplus = *at
+			}
+		}
 		for _, pod := range live(n.pauses, s.key.name) {
 			if pod.Spec.NodeName != "" {
 				p.held++
@@ -165,7 +172,9 @@ func (t *term) gather(n *namespaceCache, label string, list []*spec) []*part {
 				p.pending++
 			}
 		}
-		p.have.QuotaFor = t.quotaRoom(n, p)
+		if !buffered { // which has no pods that a quota could count
+			p.have.QuotaFor = t.quotaRoom(n, p)
+		}
 		parts = append(parts, p)
 	}
 	shareLimit(list[0].runner, len(jobs), len(live(n.idle, label)), parts)

@@ -21,6 +21,7 @@ type Status struct {
 	Want       int        `json:"want"`            // jobs for which room is wanted
 	Hold       int        `json:"hold"`            // and asked for: less where something bounds it, more while surplus cools down
 	IdleTime   string     `json:"idle_time"`
+	Surplus    *time.Time `json:"surplus,omitempty"`     // of a buffer: since when it holds more than is wanted
 	NextChange *time.Time `json:"next_change,omitempty"` // when another policy comes into force
 	Trouble    *Trouble   `json:"trouble,omitempty"`
 	Lease      string     `json:"lease,omitempty"` // of the managers, namespace/name
