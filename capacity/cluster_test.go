@@ -299,3 +299,20 @@ func TestIdlePodsAndPausePodsShareALimit(t *testing.T) {
 	g.job(cfg, "job")
 	await(t, "and jobs", func() bool { return g.replicas() == 3 })
 }
+
+// TestTheRightsThatThePackageNamesAreEnough: to make, to roll out, to scale, to see a quota, and to take all away.
+func TestTheRightsThatThePackageNamesAreEnough(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.quota("pods", "10")
+	k := g.asAccount().keep(g.config(`idle_strategy = "pause"`, "idle_count = 20", `idle_time = "0s"`))
+	await(t, "all that the quota leaves is held", func() bool { return g.replicas() == 9 && len(g.pods(factory.LabelCapacity)) == 9 })
+	before := g.deployment()
+	k.reload(g.config(`idle_strategy = "pause"`, "idle_count = 2", `idle_time = "0s"`, `helper_memory_request = "1Mi"`))
+	await(t, "it is rolled out and scaled", func() bool {
+		return g.replicas() == 2 && g.deployment().Annotations[factory.AnnotationTemplate] != before.Annotations[factory.AnnotationTemplate]
+	})
+	k.reload(&config.Config{})
+	await(t, "and taken away", func() bool { return g.deployment() == nil && g.status() == status.Status{} })
+	require.NotContains(t, k.log.String(), "forbidden")
+}

@@ -17,6 +17,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -169,6 +170,49 @@ func (g *ground) keep(cfg *config.Config) *keeper {
 		}
 	})
 	return k
+}
+
+// asAccount is the ground with a client that has the rights which the package names, those of pools that it builds on, and
+// no other.
+func (g *ground) asAccount() *ground {
+	g.t.Helper()
+	ctx, role := context.WithoutCancel(g.t.Context()), metav1.ObjectMeta{Name: "keeper-" + g.token, Namespace: g.namespace}
+	rules := []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list", "watch", "create", "patch", "delete"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update", "patch"}},
+	}
+	var whole []rbacv1.PolicyRule
+	for _, p := range capacity.Permissions() {
+		rules = append(rules, p.PolicyRule)
+	}
+	for _, p := range capacity.ClusterPermissions() {
+		whole = append(whole, p.PolicyRule)
+	}
+	rbac, subject := g.client.RbacV1(), []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: role.Name}}
+	_, err := rbac.Roles(g.namespace).Create(ctx, &rbacv1.Role{ObjectMeta: role, Rules: rules}, metav1.CreateOptions{})
+	require.NoError(g.t, err)
+	_, err = rbac.RoleBindings(g.namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: role, Subjects: subject, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+	}, metav1.CreateOptions{})
+	require.NoError(g.t, err)
+	_, err = rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: role.Name}, Rules: whole}, metav1.CreateOptions{})
+	require.NoError(g.t, err)
+	_, err = rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name}, Subjects: subject,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+	}, metav1.CreateOptions{})
+	require.NoError(g.t, err)
+	g.t.Cleanup(func() {
+		require.NoError(g.t, rbac.ClusterRoleBindings().Delete(ctx, role.Name, metav1.DeleteOptions{}))
+		require.NoError(g.t, rbac.ClusterRoles().Delete(ctx, role.Name, metav1.DeleteOptions{}))
+	})
+	as := rest.CopyConfig(g.rest)
+	as.Impersonate.UserName = role.Name
+	account := *g
+	account.client, err = kubernetes.NewForConfig(as)
+	require.NoError(g.t, err)
+	return &account
 }
 
 func (k *keeper) current() (*config.Config, <-chan struct{}) {

@@ -116,9 +116,9 @@ func (r Row) Reason(now time.Time) string {
 	var parts []string
 	switch {
 	case r.Drained:
-		parts = append(parts, "drained: nothing is held; idlecount resume ends that")
+		parts = append(parts, "drained: nothing is held while the ConfigMap is annotated "+factory.AnnotationDrained)
 	case r.Paused:
-		parts = append(parts, "paused: it stays as it is; idlecount resume ends that")
+		parts = append(parts, "paused: it stays as it is while the ConfigMap is annotated "+factory.AnnotationPaused)
 	}
 	if t := r.Trouble; t != nil {
 		parts = append(parts, fmt.Sprintf("%s for %s: %s", t.Reason, now.Sub(t.Since).Round(time.Second), t.Message))
