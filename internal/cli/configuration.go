@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 	"github.com/spf13/cobra"
 
+	"idlecount.dev/idlecount/capacity/patch"
 	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/factory"
 )
@@ -67,6 +68,16 @@ func configuredPools(cfg *config.Config) ([]configuredPool, error) {
 	var errs *multierror.Error
 	for _, r := range cfg.Runners {
 		if !r.Managed() {
+			continue
+		}
+		if r.KeepsCapacity() {
+			for _, image := range r.CapacityImages() {
+				if _, err := factory.CapacityOf(r, image, patch.Apply); err != nil {
+					errs = multierror.Append(errs, err)
+				}
+			}
+		}
+		if !r.KeepsPods() {
 			continue
 		}
 		for _, image := range r.IdleImages() {

@@ -58,11 +58,12 @@ const mostSlots = 10_000
 func timetables(r config.Runner, from, until time.Time) ([]timetable, error) {
 	var tables []timetable
 	var schedules []cron.Schedule
-	for _, image := range r.IdleImages() {
-		s, err := r.ScheduleFor(image)
-		if err != nil {
-			return nil, err
-		}
+	kept, err := keptFor(r)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range kept {
+		image, s := k.image, k.schedule
 		if i := slices.IndexFunc(schedules, func(known cron.Schedule) bool { return reflect.DeepEqual(known, s) }); i >= 0 {
 			tables[i].Images = append(tables[i].Images, image)
 			continue
@@ -79,6 +80,36 @@ func timetables(r config.Runner, from, until time.Time) ([]timetable, error) {
 		schedules, tables = append(schedules, s), append(tables, t)
 	}
 	return tables, nil
+}
+
+// kept is what is kept for jobs with an image, or room for them.
+type kept struct {
+	image    string
+	schedule cron.Schedule
+}
+
+// keptFor is all that is kept for a runner's jobs.
+func keptFor(r config.Runner) ([]kept, error) {
+	var all []kept
+	if r.KeepsPods() {
+		for _, image := range r.IdleImages() {
+			s, err := r.ScheduleFor(image)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, kept{image, s})
+		}
+	}
+	if r.KeepsCapacity() {
+		for _, image := range r.CapacityImages() {
+			s, err := r.CapacitySchedule(image)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, kept{strings.TrimSpace("(room for jobs) " + image), s})
+		}
+	}
+	return all, nil
 }
 
 // locationOf is the timezone of a schedule's periods, where all have the same, else that of the system.
