@@ -13,7 +13,7 @@ import (
 )
 
 // Row is one capacity as `idlecount status` shows it: what the manager wrote into its anchor, and what the pods say. The
-// field names of the JSON are an interface: docs/capacity.md describes them.
+// field names of the JSON are an interface: docs/cli.md lists them.
 type Row struct {
 	Namespace  string     `json:"namespace"`
 	Name       string     `json:"name"`

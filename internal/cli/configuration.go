@@ -42,6 +42,19 @@ func loadConfig(files []string, stderr io.Writer) (*config.Config, error) {
 	return nil, errReported
 }
 
+// configured reads the configuration, its warnings to stderr, and finds the cluster that it is for.
+func configured(files []string, c connection, stderr io.Writer) (*config.Config, *cluster, error) {
+	cfg, err := loadConfig(files, stderr)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, w := range cfg.Warnings {
+		say(stderr, "warning: "+w.Error())
+	}
+	cluster, err := c.connectAs(cfg)
+	return cfg, cluster, err
+}
+
 // problems takes the errors out of one that holds several.
 func problems(err error) []error {
 	if all, ok := errors.AsType[*multierror.Error](err); ok {

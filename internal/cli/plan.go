@@ -63,14 +63,7 @@ func (o *planOptions) validate(cmd *cobra.Command) error {
 }
 
 func (o *planOptions) run(ctx context.Context) error {
-	cfg, err := loadConfig(o.files, o.ErrOut)
-	if err != nil {
-		return err
-	}
-	for _, w := range cfg.Warnings {
-		say(o.ErrOut, "warning: "+w.Error())
-	}
-	cluster, err := o.connection.connectAs(cfg)
+	cfg, cluster, err := configured(o.files, o.connection, o.ErrOut)
 	if err != nil {
 		return err
 	}
