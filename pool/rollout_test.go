@@ -153,6 +153,9 @@ func TestWhereTheNewTemplateDoesNotStartTheStatusSaysSo(t *testing.T) {
 	}
 	before := uids(g.view.awaitPods(t, 2, factory.Idle))
 	g.steady(2)
+	// The API server writes births in whole seconds, and a pod that is no younger than one that is ready shows nothing new.
+	born := time.Now().Truncate(time.Second)
+	require.Eventually(t, func() bool { return time.Now().Truncate(time.Second).After(born) }, patience, 20*time.Millisecond)
 	next := g.config("idle_count = 2", nowhere)
 	next.Runners[0].Kubernetes.IdleEntrypointImage = "entrypoint:2"
 	file.load(next)
