@@ -151,11 +151,8 @@ func (t *term) tell(p *part, trouble *status.Trouble) {
 // status is what the anchor says.
 func (t *term) status(p *part, r plan.Result, trouble *status.Trouble) status.Status {
 	s := status.Status{
-		Runner: p.runner.Name, Image: p.capacity.Image, Strategy: strategy(p.runner), Policy: p.decided.Policy,
+		Runner: p.runner.Name, Image: p.capacity.Image, Strategy: strategy(p.runner), Policy: p.decided.InForce(),
 		Want: r.Wanted, Hold: r.Hold, IdleTime: p.want.IdleTime.String(), Trouble: trouble, Lease: t.home.String(),
-	}
-	if p.decided.Ahead != "" {
-		s.Policy = p.decided.Ahead + ", ahead of its period"
 	}
 	if !p.change.IsZero() {
 		s.NextChange = new(p.change.UTC())

@@ -65,6 +65,15 @@ type Decision struct {
 	Begins time.Time // when Ahead comes into force, in UTC; zero where there is none
 }
 
+// InForce names, for people, the policy that sets the count: the one in force, or one ahead of its period, as in
+// "idle_policy[0] (ahead)".
+func (d Decision) InForce() string {
+	if d.Ahead != "" {
+		return d.Ahead + " (ahead)"
+	}
+	return d.Policy
+}
+
 // EverWants says whether there is a time at which idle pods are, or may come to be, wanted.
 func (s Schedule) EverWants() bool {
 	wants := func(v Values) bool { return v.IdleCount > 0 || v.ScaleFactor > 0 }

@@ -323,3 +323,8 @@ func TestWhatIsMoreThanOneEdgeAhead(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, at(t, "2026-01-05 08:30:00 +0000").UTC(), next.UTC(), "an hour and a half before ten")
 }
+
+func TestTheNameOfWhatIsInForce(t *testing.T) {
+	require.Equal(t, "default", Decision{Policy: DefaultPolicy}.InForce())
+	require.Equal(t, "idle_policy[1] (ahead)", Decision{Policy: DefaultPolicy, Ahead: "idle_policy[1]"}.InForce())
+}
