@@ -199,11 +199,11 @@ func (s *scene) prepareManagers(config *rest.Config) {
 	require.NoError(s.t, err)
 	for i := range 2 {
 		random, mu := rand.New(rand.NewPCG(*seed, uint64(100+i))), sync.Mutex{}
-		p, err := proxy.Start(config, func() time.Duration {
+		p, err := proxy.Start(config, proxy.Options{Lag: func() time.Duration {
 			mu.Lock()
 			defer mu.Unlock()
 			return upTo(random, s.form.lag)
-		})
+		}})
 		require.NoError(s.t, err)
 		s.t.Cleanup(p.Close)
 		kubeconfig := filepath.Join(s.t.TempDir(), "kubeconfig")

@@ -1,5 +1,5 @@
-// Package proxy stands between a manager and the API server: it counts what the manager asks for, and shows it what it
-// watches late, as an API server under load does. It changes no request and no answer.
+// Package proxy stands between a program of ours and the API server: it counts what is asked for, and shows what is watched
+// late, as an API server under load does. It changes no request and no answer.
 package proxy
 
 import (
@@ -35,9 +35,14 @@ type Proxy struct {
 	counts map[Request]int
 }
 
-// Start serves on a free port of this machine, without TLS or credentials: those of config are used for all requests. lag
-// is asked for each piece of each watch's stream how late it comes; nil = at once. Pieces keep their order.
-func Start(config *rest.Config, lag func() time.Duration) (*Proxy, error) {
+// Options are what a proxy does besides counting.
+type Options struct {
+	Lag  func() time.Duration  // asked for each piece of each watch's stream how late it comes; pieces keep their order. nil = at once
+	Seen func(r *http.Request) // told of each request before it is passed on, maybe of several at once; nil for nobody
+}
+
+// Start serves on a free port of this machine, without TLS or credentials: those of config are used for all requests.
+func Start(config *rest.Config, o Options) (*Proxy, error) {
 	target, err := url.Parse(config.Host)
 	if err != nil {
 		return nil, fmt.Errorf("the API server's address: %w", err)
@@ -56,8 +61,8 @@ func Start(config *rest.Config, lag func() time.Duration) (*Proxy, error) {
 		Transport:     transport,
 		FlushInterval: -1, // a watch's events are few bytes
 		ModifyResponse: func(answer *http.Response) error {
-			if lag != nil && isWatch(answer.Request) {
-				answer.Body = delay(answer.Body, lag)
+			if o.Lag != nil && isWatch(answer.Request) {
+				answer.Body = delay(answer.Body, o.Lag)
 			}
 			return nil
 		},
@@ -67,6 +72,9 @@ func Start(config *rest.Config, lag func() time.Duration) (*Proxy, error) {
 	}
 	p.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.count(r)
+		if o.Seen != nil {
+			o.Seen(r)
+		}
 		forward.ServeHTTP(w, r)
 	})}
 	go func() {

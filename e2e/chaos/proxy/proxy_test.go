@@ -94,7 +94,7 @@ func TestRequestsAreCountedAndPassedOn(t *testing.T) {
 		fmt.Fprintf(w, "%s %s %s", r.Method, r.URL, r.Header.Get("Authorization"))
 	}))
 	defer server.Close()
-	p, err := Start(&rest.Config{Host: server.URL, BearerToken: "t"}, nil)
+	p, err := Start(&rest.Config{Host: server.URL, BearerToken: "t"}, Options{})
 	require.NoError(t, err)
 	defer p.Close()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")

@@ -26,6 +26,7 @@ import (
 	"idlecount.dev/idlecount/e2e/cluster"
 	"idlecount.dev/idlecount/e2e/images"
 	"idlecount.dev/idlecount/e2e/runner"
+	"idlecount.dev/idlecount/e2e/timing"
 	"idlecount.dev/idlecount/factory"
 )
 
@@ -173,7 +174,7 @@ func (b *bench) measure(ctx context.Context, rounds int) (figures, error) {
 			continue
 		}
 		f.warm, f.cold, f.exec = append(f.warm, warm), append(f.cold, cold), append(f.exec, execs...)
-		fmt.Fprintf(os.Stderr, "%2d/%d  warm %4.0f ms  cold %4.0f ms  exec %3.0f ms\n", round, rounds, ms(warm), ms(cold), ms(quantile(execs, 0.5)))
+		fmt.Fprintf(os.Stderr, "%2d/%d  warm %4.0f ms  cold %4.0f ms  exec %3.0f ms\n", round, rounds, timing.Milliseconds(warm), timing.Milliseconds(cold), timing.Milliseconds(timing.Quantile(execs, 0.5)))
 	}
 	return f, nil
 }

@@ -3,9 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
+
+	"idlecount.dev/idlecount/e2e/timing"
 )
 
 // figures are what one run measured.
@@ -16,11 +17,11 @@ type figures struct {
 }
 
 func (f figures) print(w io.Writer) {
-	warm, cold, exec := quantile(f.warm, 0.5), quantile(f.cold, 0.5), quantile(f.exec, 0.5)
+	warm, cold, exec := timing.Quantile(f.warm, 0.5), timing.Quantile(f.cold, 0.5), timing.Quantile(f.exec, 0.5)
 	fmt.Fprintln(w, "from the driver's first call to the first byte of the script's output")
 	fmt.Fprintln(w, "        n   median      p90")
 	row := func(name string, d []time.Duration) {
-		fmt.Fprintf(w, "%-6s %2d  %4.0f ms  %4.0f ms\n", name, len(d), ms(quantile(d, 0.5)), ms(quantile(d, 0.9)))
+		fmt.Fprintf(w, "%-6s %2d  %4.0f ms  %4.0f ms\n", name, len(d), timing.Milliseconds(timing.Quantile(d, 0.5)), timing.Milliseconds(timing.Quantile(d, 0.9)))
 	}
 	row("warm", f.warm)
 	row("cold", f.cold)
@@ -29,16 +30,4 @@ func (f figures) print(w io.Writer) {
 	fmt.Fprintf(w, "warm / bare exec    %.1f\n", warm.Seconds()/exec.Seconds())
 	fmt.Fprintf(w, "API writes a claim  %d (%s)\n", len(f.writes), strings.Join(f.writes, ", "))
 	fmt.Fprintf(w, "streams a job       %d exec, %d port-forward\n", f.execs, f.forwards)
-}
-
-func ms(d time.Duration) float64 { return d.Seconds() * 1000 }
-
-// quantile is the nearest-rank quantile of durations, in any order; 0 for none.
-func quantile(durations []time.Duration, q float64) time.Duration {
-	if len(durations) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(durations))
-	rank := int(q*float64(len(sorted))+0.999999) - 1
-	return sorted[min(max(rank, 0), len(sorted)-1)]
 }

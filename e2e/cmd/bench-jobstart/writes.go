@@ -2,22 +2,17 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"idlecount.dev/idlecount/e2e/chaos/proxy"
 	"idlecount.dev/idlecount/e2e/images"
 	"idlecount.dev/idlecount/e2e/runner"
 )
@@ -25,24 +20,23 @@ import (
 // countRequests runs one more warm job through a proxy that notes requests, and returns what `prepare` wrote, and how many
 // streams the whole job opened. The jobs that are timed don't go through it.
 func (b *bench) countRequests(ctx context.Context) (writes []string, execs, forwards int, err error) {
-	proxy, err := newRecorder(b.config)
+	seen := &recorder{}
+	config := rest.CopyConfig(b.config)
+	config.NextProtos = []string{"http/1.1"} // upgraded connections (exec) need it
+	p, err := proxy.Start(config, proxy.Options{Seen: seen.note})
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	defer proxy.close()
+	defer p.Close()
 	kubeconfig := filepath.Join(b.folder, "proxy.kubeconfig")
-	config := clientcmdapi.NewConfig()
-	config.Clusters["proxy"] = &clientcmdapi.Cluster{Server: proxy.address()}
-	config.Contexts["proxy"] = &clientcmdapi.Context{Cluster: "proxy"}
-	config.CurrentContext = "proxy"
-	if err := clientcmd.WriteToFile(*config, kubeconfig); err != nil {
+	if err := p.WriteKubeconfig(kubeconfig); err != nil {
 		return nil, 0, 0, err
 	}
 	work := b.runner
 	work.Environ = append(os.Environ(), "KUBECONFIG="+kubeconfig)
 	work.Observe = func(stage string, _ int) {
 		if stage == "prepare_script" {
-			writes = proxy.writes()
+			writes, _, _ = seen.all()
 		}
 	}
 	b.job++
@@ -50,68 +44,32 @@ func (b *bench) countRequests(ctx context.Context) (writes []string, execs, forw
 	if result.Status != runner.Success {
 		return nil, 0, 0, fmt.Errorf("the job through the proxy failed: %w\n%s", result.Err, result.Log)
 	}
-	return writes, int(proxy.execs.Load()), int(proxy.forwards.Load()), nil
+	_, execs, forwards = seen.all()
+	return writes, execs, forwards, nil
 }
 
-// recorder is a proxy to the API server that notes requests which change something, and counts streams, which are none of
-// those: they create no object.
+// recorder notes requests which change something, and counts streams, which are none of those: they create no object.
 type recorder struct {
-	execs, forwards atomic.Int64
-
-	server   *http.Server
-	listener net.Listener
-	mu       sync.Mutex
-	noted    []string
+	mu              sync.Mutex
+	noted           []string // method and path
+	execs, forwards int
 }
 
-func newRecorder(config *rest.Config) (*recorder, error) {
-	target, err := url.Parse(config.Host)
-	if err != nil {
-		return nil, err
-	}
-	// Upgraded connections (exec) need HTTP/1.1.
-	config = rest.CopyConfig(config)
-	config.NextProtos = []string{"http/1.1"}
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		return nil, err
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	r := &recorder{listener: listener}
-	proxy := &httputil.ReverseProxy{
-		Rewrite:   func(p *httputil.ProxyRequest) { p.SetURL(target) },
-		Transport: transport,
-	}
-	r.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		switch {
-		case strings.HasSuffix(request.URL.Path, "/exec"):
-			r.execs.Add(1)
-		case strings.HasSuffix(request.URL.Path, "/portforward"):
-			r.forwards.Add(1)
-		case request.Method != http.MethodGet:
-			r.mu.Lock()
-			r.noted = append(r.noted, request.Method+" "+request.URL.Path)
-			r.mu.Unlock()
-		}
-		proxy.ServeHTTP(w, request)
-	})}
-	go func() {
-		if err := r.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			fmt.Fprintf(os.Stderr, "the recording proxy: %v\n", err)
-		}
-	}()
-	return r, nil
-}
-
-func (r *recorder) address() string { return "http://" + r.listener.Addr().String() }
-
-func (r *recorder) writes() []string {
+func (r *recorder) note(request *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return append([]string(nil), r.noted...)
+	switch {
+	case strings.HasSuffix(request.URL.Path, "/exec"):
+		r.execs++
+	case strings.HasSuffix(request.URL.Path, "/portforward"):
+		r.forwards++
+	case request.Method != http.MethodGet:
+		r.noted = append(r.noted, request.Method+" "+request.URL.Path)
+	}
 }
 
-func (r *recorder) close() { _ = r.server.Close() }
+func (r *recorder) all() (writes []string, execs, forwards int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.noted), r.execs, r.forwards
+}

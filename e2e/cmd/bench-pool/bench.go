@@ -204,7 +204,7 @@ func (b *bench) rest(ctx context.Context, f *figures) error {
 	b.manager.Stop()
 
 	progress("a manager that begins with full pools, through a counting proxy, for %s", b.size.quiet)
-	p, err := proxy.Start(b.config, nil)
+	p, err := proxy.Start(b.config, proxy.Options{})
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"idlecount.dev/idlecount/e2e/chaos/fleet"
 	"idlecount.dev/idlecount/e2e/chaos/proxy"
+	"idlecount.dev/idlecount/e2e/timing"
 )
 
 // rate is how fast pods were made, from the first that was seen.
@@ -93,7 +94,7 @@ func (f figures) print(w io.Writer) {
 		name  string
 		times []time.Duration
 	}{{"created", f.created}, {"ready", f.ready}} {
-		fmt.Fprintf(w, "%-15s  %5.0f ms median  %5.0f ms p90\n", lag.name, ms(quantile(lag.times, 0.5)), ms(quantile(lag.times, 0.9)))
+		fmt.Fprintf(w, "%-15s  %5.0f ms median  %5.0f ms p90\n", lag.name, timing.Milliseconds(timing.Quantile(lag.times, 0.5)), timing.Milliseconds(timing.Quantile(lag.times, 0.9)))
 	}
 	fmt.Fprintf(w, "\nthe manager with %d idle pods\n", f.size.pods())
 	fmt.Fprintf(w, "memory           %3d MB resident after filling the pools, %d MB at most   (wanted: at most 150 MB)\n", mb(f.full.RSS), mb(f.full.Peak))
@@ -117,16 +118,4 @@ func perMinute(requests map[proxy.Request]int, over time.Duration) string {
 	}
 	slices.Sort(kinds)
 	return strings.Join(kinds, ", ")
-}
-
-func ms(d time.Duration) float64 { return d.Seconds() * 1000 }
-
-// quantile is the nearest-rank quantile of durations, in any order; 0 for none.
-func quantile(durations []time.Duration, q float64) time.Duration {
-	if len(durations) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(durations))
-	rank := int(q*float64(len(sorted))+0.999999) - 1
-	return sorted[min(max(rank, 0), len(sorted)-1)]
 }

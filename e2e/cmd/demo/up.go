@@ -17,6 +17,7 @@ import (
 	"idlecount.dev/idlecount/e2e/cluster"
 	"idlecount.dev/idlecount/e2e/images"
 	"idlecount.dev/idlecount/e2e/runner"
+	"idlecount.dev/idlecount/e2e/timing"
 )
 
 // Where the demo keeps its things.
@@ -206,11 +207,9 @@ func (d *demo) jobs(ctx context.Context) error {
 		return err
 	}
 	fmt.Printf("\nfrom the driver's first call to the script's first line:\n  cold %5.0f ms\n  warm %5.0f ms   %.1f times faster\n",
-		milliseconds(cold), milliseconds(warm), cold.Seconds()/warm.Seconds())
+		timing.Milliseconds(cold), timing.Milliseconds(warm), cold.Seconds()/warm.Seconds())
 	return nil
 }
-
-func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
 
 // job runs one job and returns the time from the driver's first call to the first byte of the script's output.
 // meanwhile is called once the script has begun.
