@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/internal/watches"
 )
 
 // Selectors of what is watched. GitLab labels its own pause pods like jobs' pods; neither they nor ours are jobs.
@@ -42,7 +43,7 @@ func newNamespaceCache(client kubernetes.Interface, namespace string) *namespace
 		return func(o *metav1.ListOptions) { o.LabelSelector = selector }
 	}
 	pods := func(selector, label string) cache.SharedIndexInformer {
-		return coreinformers.NewFilteredPodInformer(client, namespace, 0, cache.Indexers{byRunner: labelIndex(label)}, labelled(selector))
+		return coreinformers.NewFilteredPodInformer(client, namespace, 0, cache.Indexers{byRunner: watches.ByLabel(label)}, labelled(selector))
 	}
 	return &namespaceCache{
 		deployments: appsinformers.NewFilteredDeploymentInformer(client, namespace, 0, cache.Indexers{}, labelled(capacitySelector)),
@@ -125,19 +126,6 @@ func live(informer cache.SharedIndexInformer, value string) []*corev1.Pod {
 		}
 	}
 	return pods
-}
-
-func labelIndex(label string) cache.IndexFunc {
-	return func(obj any) ([]string, error) {
-		accessor, err := meta.Accessor(obj)
-		if err != nil {
-			return nil, err
-		}
-		if value := accessor.GetLabels()[label]; value != "" {
-			return []string{value}, nil
-		}
-		return nil, nil
-	}
 }
 
 // slim leaves of a pod what passes read: its labels, the image of build, its node, what became of it.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"idlecount.dev/idlecount/config"
+	"idlecount.dev/idlecount/internal/leasenote"
 )
 
 // Options are what a Keeper needs. All are wanted but those that have a default.
@@ -69,7 +70,9 @@ func New(o Options) (*Keeper, error) {
 	}
 	return &Keeper{
 		client: o.Client, log: cmp.Or(o.Log, slog.Default()), metrics: m, clock: o.Clock,
-		home: &home{client: o.Client, namespace: o.LeaseNamespace, name: o.LeaseName},
+		home: &home{leasenote.Note{
+			Client: o.Client, Namespace: o.LeaseNamespace, Name: o.LeaseName, Annotation: annotationNamespaces,
+		}},
 	}, nil
 }
 

@@ -32,9 +32,9 @@ func (t *term) pass(ctx, watching context.Context, cfg *config.Config) (next tim
 		t.noted = true
 	}
 	configured := t.specs.namespaces()
-	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(configured, t.home.noted))))
+	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(configured, t.home.note.Namespaces()))))
 	// Before the first object is made there, so that whoever leads next knows where to look.
-	if err := t.home.note(ctx, all); err != nil {
+	if err := t.home.write(ctx, all); err != nil {
 		return 0, errors.Join(bad, err)
 	}
 	next = lookAnyway
@@ -65,7 +65,7 @@ func (t *term) pass(ctx, watching context.Context, cfg *config.Config) (next tim
 			left = append(left, namespace)
 		}
 	}
-	errs = append(errs, t.home.note(ctx, left))
+	errs = append(errs, t.home.write(ctx, left))
 	return next, errors.Join(errs...)
 }
 

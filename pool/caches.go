@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/internal/watches"
 )
 
 // Indexes of the pods of a namespace.
@@ -116,10 +117,10 @@ func newNamespaceCache(client kubernetes.Interface, namespace string) *namespace
 	return &namespaceCache{
 		stop: make(chan struct{}),
 		pods: coreinformers.NewFilteredPodInformer(client, namespace, 0, cache.Indexers{
-			byPool: labelIndex(factory.LabelPool), byRunner: labelIndex(factory.LabelRunner),
+			byPool: watches.ByLabel(factory.LabelPool), byRunner: watches.ByLabel(factory.LabelRunner),
 		}, ours),
 		anchors: coreinformers.NewFilteredConfigMapInformer(client, namespace, 0, cache.Indexers{
-			byRunner: labelIndex(factory.LabelRunner),
+			byRunner: watches.ByLabel(factory.LabelRunner),
 		}, ours),
 	}
 }
@@ -164,19 +165,6 @@ func (c *caches) close() {
 		c.drop(namespace)
 	}
 	c.running.Wait()
-}
-
-func labelIndex(label string) cache.IndexFunc {
-	return func(obj any) ([]string, error) {
-		accessor, err := meta.Accessor(obj)
-		if err != nil {
-			return nil, err
-		}
-		if value := accessor.GetLabels()[label]; value != "" {
-			return []string{value}, nil
-		}
-		return nil, nil
-	}
 }
 
 // slim leaves of an object what passes read, so that thousands of pods fit in little memory. Objects of the cache are never

@@ -16,6 +16,7 @@ import (
 
 	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/internal/watches"
 	"idlecount.dev/idlecount/pool/plan"
 )
 
@@ -71,7 +72,7 @@ func TestExpectations(t *testing.T) {
 func cached(t *testing.T, pods ...*corev1.Pod) *namespaceCache {
 	t.Helper()
 	informer := cache.NewSharedIndexInformer(&cache.ListWatch{}, &corev1.Pod{}, 0, cache.Indexers{
-		byPool: labelIndex(factory.LabelPool), byRunner: labelIndex(factory.LabelRunner),
+		byPool: watches.ByLabel(factory.LabelPool), byRunner: watches.ByLabel(factory.LabelRunner),
 	})
 	for _, pod := range pods {
 		require.NoError(t, informer.GetIndexer().Add(pod))

@@ -20,6 +20,7 @@ import (
 
 	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/internal/leasenote"
 	"idlecount.dev/idlecount/pool/plan"
 	"idlecount.dev/idlecount/pool/status"
 )
@@ -173,7 +174,7 @@ func notedBy(ctx context.Context, client kubernetes.Interface, name string) []st
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil
 	}
-	return noted(lease.Annotations[annotationNamespaces])
+	return leasenote.Of(lease, annotationNamespaces)
 }
 
 // previewsOf decides about each pool of a namespace as passes do.
