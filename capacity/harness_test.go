@@ -240,28 +240,8 @@ func (k *keeper) at(now time.Time) {
 
 // metric is the sum of a metric's values and observations.
 func (k *keeper) metric(name string, labels ...string) float64 {
-	families, err := k.registry.Gather()
-	require.NoError(k.t, err)
-	sum := 0.0
-	for _, family := range families {
-		if family.GetName() != name {
-			continue
-		}
-	series:
-		for _, m := range family.GetMetric() {
-			have := map[string]string{}
-			for _, l := range m.GetLabel() {
-				have[l.GetName()] = l.GetValue()
-			}
-			for i := 0; i < len(labels); i += 2 {
-				if have[labels[i]] != labels[i+1] {
-					continue series
-				}
-			}
-			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
-	return sum
+	k.t.Helper()
+	return clustertest.Metric(k.t, k.registry, name, labels...)
 }
 
 func await(t *testing.T, what string, is func() bool) {

@@ -167,28 +167,8 @@ func (m *manager) stop() {
 
 // metric is the sum of a metric over the series that have all of the labels.
 func (m *manager) metric(name string, labels ...string) int {
-	families, err := m.registry.Gather()
-	require.NoError(m.t, err)
-	sum := 0.0
-	for _, family := range families {
-		if family.GetName() != name {
-			continue
-		}
-	series:
-		for _, metric := range family.GetMetric() {
-			have := map[string]string{}
-			for _, l := range metric.GetLabel() {
-				have[l.GetName()] = l.GetValue()
-			}
-			for i := 0; i < len(labels); i += 2 {
-				if have[labels[i]] != labels[i+1] {
-					continue series
-				}
-			}
-			sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
-		}
-	}
-	return int(sum)
+	m.t.Helper()
+	return int(clustertest.Metric(m.t, m.registry, name, labels...))
 }
 
 // logs are a manager's log, which tests wait on.

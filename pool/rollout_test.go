@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"idlecount.dev/idlecount/config"
@@ -177,12 +176,7 @@ func TestWhereTheNewTemplateDoesNotStartTheStatusSaysSo(t *testing.T) {
 func TestARolloutUnderAQuotaEnds(t *testing.T) {
 	t.Parallel()
 	g := newGround(t).needsKWOK()
-	_, err := g.client.CoreV1().ResourceQuotas(g.namespace).Create(t.Context(), &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Name: "two-pods"},
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("4")}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	awaitQuota(t, g, "4")
+	g.quota("4")
 	file := newReloads(t)
 	g.manage(g.config("idle_count = 4", kwok), file.option)
 	before := uids(g.view.awaitPods(t, 4, factory.Idle))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -22,23 +23,14 @@ import (
 func TestAQuotaIsNamedAndFillingResumesWhenItGrows(t *testing.T) {
 	t.Parallel()
 	g := newGround(t).needsKWOK()
-	quotas := g.client.CoreV1().ResourceQuotas(g.namespace)
-	quota, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Name: "two-pods"},
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	awaitQuota(t, g, "2")
+	g.quota("2")
 	m := g.manage(g.config("idle_count = 4", kwok))
 	short := g.view.awaitShortfall(t, status.Quota)
 	require.Contains(t, short.Message, "exceeded quota: two-pods")
 	g.view.awaitPods(t, 2, factory.Idle)
 	g.awaitEvent("Shortfall", "Quota: pods")
 
-	quota.Spec.Hard[corev1.ResourcePods] = resource.MustParse("10")
-	quota.ResourceVersion = ""
-	_, err = quotas.Update(t.Context(), quota, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	g.quota("10")
 	g.view.awaitPods(t, 4, factory.Idle)
 	g.view.awaitNoShortfall(t)
 	g.awaitEvent("Recovered", "Quota is over")
@@ -55,11 +47,22 @@ func TestAQuotaIsNamedAndFillingResumesWhenItGrows(t *testing.T) {
 	require.Equal(t, writes, m.metric("idlecount_api_writes_total", "operation", "patch anchor"), "an old refusal isn't brought up again")
 }
 
-// awaitQuota waits until the quota controller has seen a quota, before which nothing is admitted.
-func awaitQuota(t *testing.T, g *ground, hard string) {
-	await(t, "the quota is in force", func() bool {
-		quota, err := g.client.CoreV1().ResourceQuotas(g.namespace).Get(t.Context(), "two-pods", metav1.GetOptions{})
-		return err == nil && quota.Status.Hard.Pods().String() == hard
+// quota bounds the pods of the namespace, and waits until the quota controller has seen that, before which nothing is admitted.
+func (g *ground) quota(pods string) {
+	g.t.Helper()
+	quotas := g.client.CoreV1().ResourceQuotas(g.namespace)
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "two-pods"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse(pods)}},
+	}
+	_, err := quotas.Create(g.t.Context(), quota, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		_, err = quotas.Update(g.t.Context(), quota, metav1.UpdateOptions{})
+	}
+	require.NoError(g.t, err)
+	await(g.t, "the quota is in force", func() bool {
+		quota, err := quotas.Get(g.t.Context(), "two-pods", metav1.GetOptions{})
+		return err == nil && quota.Status.Hard.Pods().String() == pods
 	})
 }
 
@@ -338,19 +341,10 @@ func TestThePolicyOfThePeriodIsInForce(t *testing.T) {
 func TestThePlaceOfAPodThatADriverGivesUpIsLeftToIt(t *testing.T) {
 	t.Parallel()
 	g := newGround(t).needsKWOK()
-	quotas := g.client.CoreV1().ResourceQuotas(g.namespace)
-	quota, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Name: "two-pods"},
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
-	awaitQuota(t, g, "2")
+	g.quota("2")
 	m := g.manage(g.config("idle_count = 3", kwok))
 	g.view.awaitShortfall(t, status.Quota)
-	quota.Spec.Hard[corev1.ResourcePods] = resource.MustParse("3")
-	quota.ResourceVersion = ""
-	_, err = quotas.Update(t.Context(), quota, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	g.quota("3")
 	g.view.awaitPods(t, 3, factory.Idle)
 	g.view.awaitNoShortfall(t)
 	await(t, "the manager has seen them", func() bool { return m.metric("idlecount_pods", "state", "idle") == 3 })
