@@ -131,7 +131,7 @@ func owner(anchor *corev1.ConfigMap) factory.Owner {
 func (t *term) wrote(operation string, p *part, from, to int, err error) {
 	t.metrics.wrote(operation, err)
 	if err == nil && from != to {
-		t.log.Info("capacity changes", "capacity", p.key.name, "from", from, "to", to, "policy", p.decided.Policy, "jobs", p.have.Jobs)
+		t.log.Info("capacity changes", "capacity", p.key.name, "from", from, "to", to, "policy", p.calendar.At(p.now).Policy, "jobs", p.have.Jobs)
 	}
 }
 

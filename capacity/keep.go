@@ -44,7 +44,7 @@ func (t *term) keep(ctx context.Context, n *namespaceCache, p *part) (time.Time,
 	if werr := t.writeStatus(ctx, p, r, trouble); werr != nil && err == nil {
 		err = werr
 	}
-	next := p.change
+	next := p.calendar.NextChange(p.now)
 	if !r.LookAt.IsZero() && (next.IsZero() || r.LookAt.Before(next)) {
 		next = r.LookAt
 	}
@@ -151,11 +151,11 @@ func (t *term) tell(p *part, trouble *status.Trouble) {
 // status is what the anchor says.
 func (t *term) status(p *part, r plan.Result, trouble *status.Trouble) status.Status {
 	s := status.Status{
-		Runner: p.runner.Name, Image: p.capacity.Image, Strategy: strategy(p.runner), Policy: p.decided.InForce(),
+		Runner: p.runner.Name, Image: p.capacity.Image, Strategy: strategy(p.runner), Policy: p.calendar.At(p.now).InForce(),
 		Want: r.Wanted, Hold: r.Hold, IdleTime: p.want.IdleTime.String(), Trouble: trouble, Lease: t.home.String(),
 	}
-	if !p.change.IsZero() {
-		s.NextChange = new(p.change.UTC())
+	if change := p.calendar.NextChange(p.now); !change.IsZero() {
+		s.NextChange = new(change.UTC())
 	}
 	if s.Strategy == config.StrategyBuffer && !r.Surplus.IsZero() {
 		s.Surplus = new(r.Surplus.UTC())

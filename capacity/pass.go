@@ -147,7 +147,7 @@ func (t *term) gather(n *namespaceCache, label string, list []*spec) []*part {
 		if p.anchor != nil {
 			p.before, _ = status.Of(p.anchor) // what can't be read is written anew
 		}
-		d := s.policy(now)
+		d := s.calendar.At(now)
 		p.want = plan.Want{Count: d.IdleCount, ScaleFactor: d.ScaleFactor, ScaleFactorLimit: d.ScaleFactorLimit, IdleTime: d.IdleTime}
 		if p.anchor != nil {
 			p.want.Drained = p.anchor.Annotations[factory.AnnotationDrained] == "true"

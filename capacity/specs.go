@@ -19,13 +19,10 @@ type spec struct {
 	key      key
 	runner   config.Runner
 	capacity factory.Capacity
-	schedule cron.Schedule
+	calendar cron.Calendar
 	hash     string // of the capacity
 	job      *corev1.Pod
 	pause    *corev1.Pod
-	// change is when the policy changes next, as it was found at asked; to find out that it never does takes long.
-	change, asked time.Time
-	decided       cron.Decision
 }
 
 // specs are the capacities of a configuration.
@@ -76,22 +73,12 @@ func specOf(r config.Runner, image string) (*spec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: room for its jobs: %w", r, err)
 	}
-	s := &spec{key: key{c.Namespace, c.Name}, runner: r, capacity: c, schedule: schedule, hash: c.Hash()}
+	s := &spec{key: key{c.Namespace, c.Name}, runner: r, capacity: c, calendar: cron.Calendar{Schedule: schedule}, hash: c.Hash()}
 	s.pause = &corev1.Pod{Spec: c.Template.Spec}
 	s.job = s.pause.DeepCopy() // as large, and for quotas of another class
 	s.job.Spec.PriorityClassName = c.Job.Class
 	s.job.Spec.ActiveDeadlineSeconds = new(int64(1)) // any: it is how quotas tell what ends
 	return s, nil
-}
-
-// policy is what holds now.
-func (s *spec) policy(now time.Time) cron.Decision {
-	passed := !s.change.IsZero() && !now.Before(s.change)
-	if s.asked.IsZero() || passed || now.Before(s.asked) || now.Sub(s.asked) > 24*time.Hour {
-		s.change, _ = s.schedule.NextChange(now)
-		s.asked, s.decided = now, s.schedule.At(now)
-	}
-	return s.decided
 }
 
 // namespaces are those of all capacities, sorted.

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
+
+	"idlecount.dev/idlecount/internal/rights"
 )
 
 // recheckAccess is how often a permission that was missing is asked for again.
@@ -154,7 +156,7 @@ func (a *access) check(ctx context.Context) error {
 
 func (a *access) needed() []grant {
 	var needed []grant
-	add := func(permissions []Permission, namespace string) {
+	add := func(permissions []rights.Permission, namespace string) {
 		for _, p := range permissions {
 			for _, verb := range p.Verbs {
 				needed = append(needed, grant{p.APIGroups[0], p.Resources[0], verb, namespace})

@@ -89,7 +89,7 @@ func (s scene) keep(next *pool, anchor *corev1.ConfigMap) (int, *memory) {
 
 // want is what the configuration and the anchor ask of a pool.
 func (s scene) want(p *pool) plan.Want {
-	policy := p.policy(s.now)
+	policy := p.calendar.At(s.now)
 	anchor, m := s.anchor(p.key), s.recall(p.key)
 	return plan.Want{
 		Count: policy.IdleCount, ScaleFactor: policy.ScaleFactor, ScaleFactorLimit: policy.ScaleFactorLimit,

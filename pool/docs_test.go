@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
 
+	"idlecount.dev/idlecount/internal/rights"
 	"idlecount.dev/idlecount/pool/plan"
 	"idlecount.dev/idlecount/pool/status"
 )
@@ -19,7 +20,7 @@ func TestTheDocumentNamesAll(t *testing.T) {
 	require.NoError(t, err)
 	doc := string(content)
 
-	row := func(where string, p Permission) string {
+	row := func(where string, p rights.Permission) string {
 		group := p.APIGroups[0]
 		if group == "" {
 			group = "core"

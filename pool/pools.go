@@ -24,12 +24,9 @@ type pool struct {
 	label    string // of the runner
 	shape    factory.Shape
 	image    string
-	schedule cron.Schedule
+	calendar cron.Calendar
 	// templates remembers the template hash for each idle time, since computing one builds a whole pod.
 	templates map[time.Duration]string
-	// change is when the policy changes next, as it was found at asked; see nextChange. decided holds until then.
-	change, asked time.Time
-	decided       cron.Decision
 }
 
 // poolsOf finds the pools of a configuration: one for each image of each runner that may ever want an idle pod.
@@ -57,7 +54,7 @@ func poolsOf(c *config.Config, log *slog.Logger) (map[key]*pool, error) {
 					"pool", k.name, "image", image, "first", first.runner, "second", r)
 				continue
 			}
-			pools[k] = &pool{key: k, runner: r, label: factory.RunnerLabel(r), shape: shape, image: image, schedule: schedule, templates: map[time.Duration]string{}}
+			pools[k] = &pool{key: k, runner: r, label: factory.RunnerLabel(r), shape: shape, image: image, calendar: cron.Calendar{Schedule: schedule}, templates: map[time.Duration]string{}}
 		}
 	}
 	return pools, nil
@@ -95,21 +92,4 @@ func (p *pool) template(idleTime time.Duration) string {
 		p.templates[idleTime] = hash
 	}
 	return hash
-}
-
-// nextChange is when another policy comes into force after now; zero = never. The answer stays right until that time, and
-// to find out that there is none takes long, so it is remembered, a day at most.
-func (p *pool) nextChange(now time.Time) time.Time {
-	passed := !p.change.IsZero() && !now.Before(p.change)
-	if p.asked.IsZero() || passed || now.Before(p.asked) || now.Sub(p.asked) > 24*time.Hour {
-		p.change, _ = p.schedule.NextChange(now)
-		p.asked, p.decided = now, p.schedule.At(now)
-	}
-	return p.change
-}
-
-// policy is what holds now.
-func (p *pool) policy(now time.Time) cron.Decision {
-	p.nextChange(now)
-	return p.decided
 }

@@ -88,10 +88,10 @@ func TestNextChangeIsRememberedAsLongAsItIsRight(t *testing.T) {
 		day := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 		for minute := range 3 * 24 * 60 {
 			now := day.Add(time.Duration(minute) * time.Minute)
-			right, ok := p.schedule.NextChange(now)
+			right, ok := p.calendar.Schedule.NextChange(now)
 			require.True(t, ok)
-			require.True(t, right.Equal(p.nextChange(now)), "at %s", now)
+			require.True(t, right.Equal(p.calendar.NextChange(now)), "at %s", now)
 		}
-		require.True(t, day.Add(8*time.Hour).Equal(p.nextChange(day)), "also when the clock is set back")
+		require.True(t, day.Add(8*time.Hour).Equal(p.calendar.NextChange(day)), "also when the clock is set back")
 	}
 }

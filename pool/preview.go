@@ -212,9 +212,9 @@ func previewsOf(namespace string, n *namespaceCache, setup *setup, lease string,
 func (s scene) previewConfigured(p *pool) Preview {
 	d := s.configured(p)
 	preview := previewOf(p.key, d.result)
-	preview.Runner, preview.Image, preview.Policy = p.runner.Name, p.image, p.policy(s.now).InForce()
+	preview.Runner, preview.Image, preview.Policy = p.runner.Name, p.image, p.calendar.At(s.now).InForce()
 	preview.Paused, preview.Drained = d.want.Paused && !d.want.Drained, d.want.Drained
-	if next := p.nextChange(s.now); !next.IsZero() {
+	if next := p.calendar.NextChange(s.now); !next.IsZero() {
 		preview.NextChange = new(next.UTC())
 	}
 	anchor := s.anchor(p.key)

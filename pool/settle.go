@@ -86,7 +86,7 @@ func (p *pass) status(r plan.Result, short *plan.Shortfall, before status.Status
 			Runner: p.pool.runner.Name, Image: p.image, Shape: p.pool.shape.Hash(), Template: p.pool.template(p.policy.IdleTime),
 			Policy: p.policy.InForce(), Want: r.Wanted, IdleTime: p.policy.IdleTime.String(), Lease: p.lease,
 		}
-		if change := p.pool.nextChange(p.now); !change.IsZero() {
+		if change := p.pool.calendar.NextChange(p.now); !change.IsZero() {
 			s.NextChange = new(change.UTC())
 		}
 	}

@@ -133,7 +133,7 @@ func (c *controller) begin(ctx context.Context, k key, n *namespaceCache) (*pass
 	}
 	p.image = p.pool.image
 	p.memory.forgetAfterChange(p.pool.template(0))
-	p.policy = p.pool.policy(p.now)
+	p.policy = p.pool.calendar.At(p.now)
 	if p.anchor == nil {
 		return c.beginNew(ctx, p)
 	}
@@ -310,7 +310,7 @@ func (c *controller) lookAgain(p *pass, d decision) {
 	}
 	next := earliest(p.now.Add(lookAnyway), earliest(d.result.RequeueAt, d.seen.expires))
 	if p.pool != nil {
-		next = earliest(next, p.pool.nextChange(p.now))
+		next = earliest(next, p.pool.calendar.NextChange(p.now))
 	}
 	c.queue.AddAfter(p.key, next.Sub(c.clock.Now()))
 }
