@@ -39,6 +39,8 @@ func TestImports(t *testing.T) {
 			"a note in a lease: it knows nothing of what is noted"},
 		{"internal/watches", []string{module + "..."},
 			"what informers have in common: it knows nothing of what is watched"},
+		{"internal/rights", []string{module + "..."},
+			"how rights are listed: it knows nothing of who needs them"},
 		{"internal/quota", []string{"k8s.io/client-go...", module + "pool..."},
 			"what a pod takes of a quota is arithmetic"},
 		{"factory", []string{"k8s.io/client-go...", "os/exec", module + "pool..."},

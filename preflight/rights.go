@@ -16,6 +16,7 @@ import (
 
 	"idlecount.dev/idlecount/capacity"
 	"idlecount.dev/idlecount/config"
+	needs "idlecount.dev/idlecount/internal/rights"
 	"idlecount.dev/idlecount/pool"
 	"idlecount.dev/idlecount/pool/claim"
 )
@@ -60,9 +61,9 @@ func capacityRoles(o Options) []role {
 		if !r.Managed() || !r.KeepsCapacity() {
 			continue
 		}
-		rights := capacityRights(capacity.Permissions())
+		rights := managerRights(capacity.Permissions())
 		if r.Kubernetes.IdleStrategy == config.StrategyBuffer {
-			rights = append(rights, capacityRights(capacity.BufferPermissions())...)
+			rights = append(rights, managerRights(capacity.BufferPermissions())...)
 		}
 		in[r.Kubernetes.Namespace] = append(in[r.Kubernetes.Namespace], rights...)
 	}
@@ -75,17 +76,7 @@ func capacityRoles(o Options) []role {
 	return roles
 }
 
-func capacityRights(permissions []capacity.Permission) []right {
-	var rights []right
-	for _, p := range permissions {
-		for _, verb := range p.Verbs {
-			rights = append(rights, right{p.APIGroups[0], p.Resources[0], verb})
-		}
-	}
-	return rights
-}
-
-func managerRights(permissions []pool.Permission) []right {
+func managerRights(permissions []needs.Permission) []right {
 	var rights []right
 	for _, p := range permissions {
 		for _, verb := range p.Verbs {

@@ -15,6 +15,7 @@ import (
 	"idlecount.dev/idlecount/capacity"
 	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/internal/cli/manifests"
+	needs "idlecount.dev/idlecount/internal/rights"
 	"idlecount.dev/idlecount/internal/version"
 	"idlecount.dev/idlecount/pool"
 	"idlecount.dev/idlecount/pool/claim"
@@ -139,11 +140,11 @@ func (o *manifestsOptions) readConfig() error {
 		}
 	}
 	if keeps {
-		rights.Manager = slices.Concat(rights.Manager, capacityRights(capacity.Permissions()))
-		rights.Cluster = capacityRights(capacity.ClusterPermissions())
+		rights.Manager = slices.Concat(rights.Manager, managerRights(capacity.Permissions()))
+		rights.Cluster = managerRights(capacity.ClusterPermissions())
 	}
 	if buffers {
-		rights.Manager = slices.Concat(rights.Manager, capacityRights(capacity.BufferPermissions()))
+		rights.Manager = slices.Concat(rights.Manager, managerRights(capacity.BufferPermissions()))
 	}
 	if len(namespaces) == 0 {
 		return fmt.Errorf("no runner in %s is managed by idlecount: none has a [runners.kubernetes] table and executor = \"custom\"", strings.Join(o.files, ", "))
@@ -161,8 +162,8 @@ func releaseImage() string {
 	return "ghcr.io/idlecount/idlecount:" + version.Tag()
 }
 
-// managerRights, capacityRights and driverRights bring lists of rights, each written beside the code that needs them, into one form.
-func managerRights(permissions []pool.Permission) []manifests.Right {
+// managerRights and driverRights bring lists of rights, each written beside the code that needs them, into one form.
+func managerRights(permissions []needs.Permission) []manifests.Right {
 	var rights []manifests.Right
 	for _, p := range permissions {
 		for _, group := range p.APIGroups {
@@ -170,14 +171,6 @@ func managerRights(permissions []pool.Permission) []manifests.Right {
 				rights = append(rights, manifests.Right{Group: group, Resource: resource, Verbs: p.Verbs, Why: p.Why})
 			}
 		}
-	}
-	return rights
-}
-
-func capacityRights(permissions []capacity.Permission) []manifests.Right {
-	rights := make([]manifests.Right, 0, len(permissions))
-	for _, p := range permissions {
-		rights = append(rights, manifests.Right{Group: p.APIGroups[0], Resource: p.Resources[0], Verbs: p.Verbs, Why: p.Why})
 	}
 	return rights
 }
