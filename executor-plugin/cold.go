@@ -20,15 +20,35 @@ import (
 // cold makes a pod for the job. why is the reason for which there was no warm one.
 func (w want) cold(ctx context.Context, why string) (held, error) {
 	w.say("no warm pod: " + why + "; making one")
-	pod, err := w.create(ctx)
-	if err != nil {
-		return held{}, err
+	for n := 0; ; n++ {
+		pod, err := w.create(ctx)
+		if err != nil {
+			return held{}, err
+		}
+		streams, err := w.start(ctx, pod)
+		if err == nil {
+			return held{pod, streams}, nil
+		}
+		gone, ok := errors.AsType[*podGoneError](err)
+		if err := errors.Join(err, w.drop(ctx, pod)); !ok || gone.crashed || n+1 == maxCold {
+			return held{}, err
+		}
+		w.say(gone.Error() + "; making another one")
+		if err := w.pauseBefore(ctx, n, gone); err != nil {
+			return held{}, err
+		}
 	}
-	streams, err := w.start(ctx, pod)
-	if err != nil {
-		return held{}, errors.Join(err, w.drop(ctx, pod))
-	}
-	return held{pod, streams}, nil
+}
+
+// maxCold is how many pods are made for one job. A node can refuse a pod that the scheduler gave it: it still counts what
+// was preempted for it (OutOfcpu), or a device has gone. That passes in a second or two, or the next pod gets another node.
+const maxCold = 5
+
+// pauseBefore waits before the pod after the nth is made.
+func (w want) pauseBefore(ctx context.Context, n int, why error) error {
+	ctx, cancel := context.WithDeadlineCause(ctx, w.deadline, errNotReady)
+	defer cancel()
+	return pause(ctx, backoff(n), why)
 }
 
 // start sees a new pod through to the handshake, and returns where it can be entered without an exec.
@@ -127,7 +147,7 @@ func noRoom(quota bool) string {
 	if !quota {
 		return ""
 	}
-	return "; no idle pods can be given back that would make room"
+	return "; no idle or pause pods can be given back that would make room"
 }
 
 // noticeAfter is how long an API server may not answer before the job's log says so.

@@ -12,7 +12,10 @@ import (
 )
 
 // podGoneError is a pod that ended, or was deleted, before it was ready: another pod may do better.
-type podGoneError struct{ reason string }
+type podGoneError struct {
+	reason  string
+	crashed bool // by itself, so another one made like it won't
+}
 
 func (e *podGoneError) Error() string { return e.reason }
 
@@ -26,7 +29,7 @@ func (w want) waitReady(ctx context.Context, pod *corev1.Pod, seen func(diagnosi
 	var failed error
 	look := func(now *corev1.Pod, gone bool) (more bool) {
 		if gone {
-			failed = &podGoneError{fmt.Sprintf("pod %s was deleted before it was ready", nameOf(pod))}
+			failed = &podGoneError{reason: fmt.Sprintf("pod %s was deleted before it was ready", nameOf(pod))}
 			return false
 		}
 		last = now
@@ -73,7 +76,7 @@ func (w want) tell(start diagnosis.Start, told map[string]bool) {
 
 func (w want) finalError(pod *corev1.Pod, f diagnosis.Finding) error {
 	if f.Gone {
-		return &podGoneError{fmt.Sprintf("pod %s: %s", nameOf(pod), f.Message)}
+		return &podGoneError{fmt.Sprintf("pod %s: %s", nameOf(pod), f.Message), f.Crashed}
 	}
 	err := fmt.Errorf("pod %s can't start: %s", nameOf(pod), f.Message)
 	if f.OfJob {

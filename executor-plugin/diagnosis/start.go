@@ -24,6 +24,7 @@ type Finding struct {
 	Stuck   bool // the pod waits for this
 	Final   bool // waiting doesn't help
 	Gone    bool // for the pod has ended; another one may come up
+	Crashed bool // and it has ended by itself, so that another one made like it will do so too
 	OfJob   bool // and it is the job that asks for what can't be had, rather than the runner
 }
 
@@ -46,7 +47,10 @@ func StartOf(pod *corev1.Pod) Start {
 	var s Start
 	switch pod.Status.Phase {
 	case corev1.PodFailed, corev1.PodSucceeded:
-		s.add(Finding{Topic: "phase", Message: "the pod ended before it was ready" + because(pod.Status.Reason, pod.Status.Message), Stuck: true, Final: true, Gone: true})
+		s.add(Finding{
+			Topic: "phase", Message: "the pod ended before it was ready" + because(pod.Status.Reason, pod.Status.Message), Stuck: true,
+			Final: true, Gone: true, Crashed: pod.Status.Reason == "", // whoever refuses or ends a pod gives a reason
+		})
 	default:
 	}
 	if pod.DeletionTimestamp != nil {

@@ -199,3 +199,16 @@ func TestGoneOf(t *testing.T) {
 	require.True(t, end.Gone)
 	require.Contains(t, end.Reason, "DeletionByTaintManager", "the reason that was seen last is the one that is told")
 }
+
+// Whoever refuses or ends a pod gives a reason; without one it was the pod's own doing, and the next would do the same.
+func TestAPodThatCrashedIsNotMadeAgain(t *testing.T) {
+	for reason, crashed := range map[string]bool{"": true, "OutOfcpu": false, "Evicted": false, "UnexpectedAdmissionError": false} {
+		f, ok := StartOf(&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: reason}}).Final()
+		require.True(t, ok)
+		require.True(t, f.Gone)
+		require.Equal(t, crashed, f.Crashed, reason)
+	}
+	f, ok := StartOf(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}}).Final()
+	require.True(t, ok)
+	require.False(t, f.Crashed)
+}
