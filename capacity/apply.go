@@ -47,7 +47,8 @@ const notShown = 10 * time.Second
 
 // apply makes the Deployment hold what the plan says. Each write names the version that was decided on: a conflict means
 // that the watch will show another one, and another pass decides again.
-func (t *term) apply(ctx context.Context, p *part, d *appsv1.Deployment, r plan.Result) error {
+func (t *term) apply(ctx context.Context, p *part, r plan.Result) error {
+	d := p.deployment
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	deployments := t.client.AppsV1().Deployments(p.key.namespace)
@@ -61,7 +62,7 @@ func (t *term) apply(ctx context.Context, p *part, d *appsv1.Deployment, r plan.
 		return nil
 	case d == nil:
 		err = t.makeDeployment(ctx, p, r)
-	case d.Annotations[factory.AnnotationTemplate] != p.hash:
+	case p.outdated():
 		next := d.DeepCopy()
 		fresh := factory.PauseDeployment(p.runner, p.capacity, r.Hold, owner(p.anchor))
 		next.Labels, next.OwnerReferences, next.Spec = fresh.Labels, fresh.OwnerReferences, fresh.Spec

@@ -8,74 +8,85 @@ import (
 	"net/http"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"idlecount.dev/idlecount/capacity/plan"
 	"idlecount.dev/idlecount/capacity/status"
 	"idlecount.dev/idlecount/factory"
 )
 
-// bufferAPI is whether, and in which version, the cluster has CapacityBuffers.
+// bufferAPI is whether, and in which version, the cluster has CapacityBuffers. The zero value is that of one that wasn't asked.
 type bufferAPI struct {
 	asked   time.Time
 	version string // "" = it has none
 }
 
-// bufferVersion finds out which version of the API the cluster prefers, "" where it has none.
-func (t *term) bufferVersion(ctx context.Context) (string, error) {
-	if now := t.clock.Now(); !t.buffers.asked.IsZero() && now.Sub(t.buffers.asked) < classesHold {
-		return t.buffers.version, nil
+// unfit says why nothing can be held by a buffer, nil where it can.
+func (b bufferAPI) unfit() *status.Trouble {
+	if b.asked.IsZero() || b.version != "" {
+		return nil
 	}
+	return &status.Trouble{Reason: status.Buffer, Message: `the cluster doesn't serve ` + factory.CapacityBufferGroup +
+		`, so nothing keeps a buffer: install the CapacityBuffer CRD and a cluster autoscaler that knows it, or set idle_strategy = "pause"`}
+}
+
+// readBuffers finds out which version of the API the cluster prefers, unless that is known.
+func (t *term) readBuffers(ctx context.Context) error {
+	if now := t.clock.Now(); !t.buffers.asked.IsZero() && now.Sub(t.buffers.asked) < classesHold {
+		return nil
+	}
+	found, err := findBuffers(ctx, t.client, t.clock.Now())
+	if err == nil {
+		t.buffers = found
+	}
+	return err
+}
+
+// findBuffers asks for the version that the cluster prefers now.
+func findBuffers(ctx context.Context, client kubernetes.Interface, now time.Time) (bufferAPI, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	raw, err := t.client.Discovery().RESTClient().Get().AbsPath("/apis/"+factory.CapacityBufferGroup).
+	raw, err := client.Discovery().RESTClient().Get().AbsPath("/apis/"+factory.CapacityBufferGroup).
 		SetHeader("Accept", "application/json").Do(ctx).Raw()
-	version := ""
-	switch {
-	case apierrors.IsNotFound(err):
-	case err != nil:
-		return "", fmt.Errorf("find out whether the cluster has CapacityBuffers: %w", err)
-	default:
-		var group metav1.APIGroup
-		if err := json.Unmarshal(raw, &group); err != nil {
-			return "", fmt.Errorf("find out which CapacityBuffers the cluster has: %w", err)
-		}
-		version = group.PreferredVersion.Version
+	if apierrors.IsNotFound(err) {
+		return bufferAPI{asked: now}, nil
 	}
-	t.buffers = bufferAPI{asked: t.clock.Now(), version: version}
-	return version, nil
+	if err != nil {
+		return bufferAPI{}, fmt.Errorf("find out whether the cluster has CapacityBuffers: %w", err)
+	}
+	var group metav1.APIGroup
+	if err := json.Unmarshal(raw, &group); err != nil {
+		return bufferAPI{}, fmt.Errorf("find out which CapacityBuffers the cluster has: %w", err)
+	}
+	return bufferAPI{asked: now, version: group.PreferredVersion.Version}, nil
 }
 
 // keepBuffer has the cluster autoscaler hold a capacity: a PodTemplate of a job, and a CapacityBuffer of so many.
-func (t *term) keepBuffer(ctx context.Context, n *namespaceCache, p *part, r plan.Result, trouble *status.Trouble) (*status.Trouble, error) {
-	version, err := t.bufferVersion(ctx)
-	if err != nil {
-		return trouble, err
-	}
+func (t *term) keepBuffer(ctx context.Context, p *part, r plan.Result) error {
+	version := t.buffers.version
 	if version == "" {
-		return &status.Trouble{Reason: status.Buffer, Message: `the cluster doesn't serve ` + factory.CapacityBufferGroup +
-			`, so nothing keeps a buffer: install the CapacityBuffer CRD and a cluster autoscaler that knows it, or set idle_strategy = "pause"`}, nil
+		return nil // and status says so, where any is wanted
 	}
-	if d := n.deployment(p.key.namespace, p.key.name); d != nil && d.DeletionTimestamp == nil {
+	if d := p.deployment; d != nil && d.DeletionTimestamp == nil {
 		if err := t.deleteDeployment(ctx, d); err != nil {
-			return trouble, err
+			return err
 		}
 	}
 	want := fmt.Sprint(p.hash, " ", r.Hold, " ", version, " ", p.anchor.UID)
 	if p.memory.buffer == want && t.clock.Since(p.memory.bufferAt) < lookAnyway {
-		return trouble, nil
+		return nil
 	}
 	if err := t.writeTemplate(ctx, p); err != nil {
-		return trouble, err
+		return err
 	}
 	body := factory.CapacityBuffer(p.runner, p.capacity, version, r.Hold, owner(p.anchor))
 	if err := t.writeBuffer(ctx, p, version, body); err != nil {
-		return trouble, err
+		return err
 	}
 	p.memory.buffer, p.memory.bufferAt = want, t.clock.Now()
-	return trouble, nil
+	return nil
 }
 
 func (t *term) writeTemplate(ctx context.Context, p *part) error {
@@ -164,20 +175,20 @@ func (t *term) dropBuffer(ctx context.Context, p *part) error {
 	if p.before.Strategy == "" || p.before.Strategy == strategy(p.runner) {
 		return nil
 	}
-	version, err := t.bufferVersion(ctx)
-	if err != nil {
+	if err := t.readBuffers(ctx); err != nil {
 		return err
 	}
+	version := t.buffers.version
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if version != "" {
-		_, err = t.bufferRequest(ctx, http.MethodDelete, version, p.key, p.key.name, nil)
+		_, err := t.bufferRequest(ctx, http.MethodDelete, version, p.key, p.key.name, nil)
 		t.metrics.wrote("delete capacitybuffer", err)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete CapacityBuffer %s/%s: %w", p.key.namespace, p.key.name, err)
 		}
 	}
-	err = t.client.CoreV1().PodTemplates(p.key.namespace).Delete(ctx, p.key.name, metav1.DeleteOptions{})
+	err := t.client.CoreV1().PodTemplates(p.key.namespace).Delete(ctx, p.key.name, metav1.DeleteOptions{})
 	t.metrics.wrote("delete podtemplate", err)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete PodTemplate %s/%s: %w", p.key.namespace, p.key.name, err)
@@ -185,6 +196,3 @@ func (t *term) dropBuffer(ctx context.Context, p *part) error {
 	p.memory.buffer = ""
 	return nil
 }
-
-// isCapacity tells the anchor of a capacity from other ConfigMaps that carry its label, such as a copy of it.
-func isCapacity(cm *corev1.ConfigMap) bool { return cm.Labels[factory.LabelCapacity] == cm.Name }

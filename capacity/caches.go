@@ -1,8 +1,10 @@
 package capacity
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"idlecount.dev/idlecount/capacity/status"
 	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/internal/watches"
 )
@@ -101,6 +104,32 @@ func (n *namespaceCache) deployment(namespace, name string) *appsv1.Deployment {
 func (n *namespaceCache) anchor(namespace, name string) *corev1.ConfigMap {
 	a, _ := get(n.anchors, namespace, name).(*corev1.ConfigMap)
 	return a
+}
+
+// left are the anchors of a lease's managers whose capacity has left the configuration, by name.
+func (n *namespaceCache) left(configured specs, lease string) []*corev1.ConfigMap {
+	var left []*corev1.ConfigMap
+	for _, anchor := range n.allAnchors() {
+		if configured.has(key{anchor.Namespace, anchor.Name}) {
+			continue
+		}
+		if s, err := status.Of(anchor); err == nil && s.Lease == lease {
+			left = append(left, anchor)
+		}
+	}
+	return left
+}
+
+// allAnchors are those of all capacities in the namespace, by name.
+func (n *namespaceCache) allAnchors() []*corev1.ConfigMap {
+	var anchors []*corev1.ConfigMap
+	for _, obj := range n.anchors.GetStore().List() {
+		if anchor, ok := obj.(*corev1.ConfigMap); ok && status.IsAnchor(anchor) {
+			anchors = append(anchors, anchor)
+		}
+	}
+	slices.SortFunc(anchors, func(a, b *corev1.ConfigMap) int { return cmp.Compare(a.Name, b.Name) })
+	return anchors
 }
 
 func get(informer cache.SharedIndexInformer, namespace, name string) any {

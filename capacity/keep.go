@@ -3,11 +3,8 @@ package capacity
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"idlecount.dev/idlecount/capacity/plan"
@@ -17,7 +14,7 @@ import (
 )
 
 // keep makes one capacity what it should be, and says when to look again.
-func (t *term) keep(ctx context.Context, n *namespaceCache, p *part) (time.Time, error) {
+func (t *term) keep(ctx context.Context, p *part) (time.Time, error) {
 	if err := t.owned(p); err != nil {
 		return time.Time{}, err
 	}
@@ -28,27 +25,33 @@ func (t *term) keep(ctx context.Context, n *namespaceCache, p *part) (time.Time,
 		}
 		p.anchor = anchor
 	}
-	r := plan.Plan(p.now, p.want, p.have)
-	trouble := boundTrouble(p, r)
-	var err error
-	if p.runner.Kubernetes.IdleStrategy == config.StrategyBuffer {
-		trouble, err = t.keepBuffer(ctx, n, p, r, trouble)
-	} else {
-		trouble, err = t.keepDeployment(ctx, n, p, &r, trouble)
+	err := t.ask(ctx, p)
+	d := p.decide(known{t.classes, t.buffers})
+	if err == nil {
+		d, err = t.act(ctx, p, d)
 	}
 	if err != nil {
-		trouble = refused(err)
+		d.trouble = refused(err)
 	}
-	t.metrics.show(p.key.name, r, p.held, p.pending, p.have.Jobs, trouble)
-	t.tell(p, trouble)
-	if werr := t.writeStatus(ctx, p, r, trouble); werr != nil && err == nil {
+	t.metrics.show(p.key.name, d.Result, p.held, p.pending, p.have.Jobs, d.trouble)
+	t.tell(p, d.trouble)
+	if werr := t.writeStatus(ctx, p, d.Result, d.trouble); werr != nil && err == nil {
 		err = werr
 	}
 	next := p.calendar.NextChange(p.now)
-	if !r.LookAt.IsZero() && (next.IsZero() || r.LookAt.Before(next)) {
-		next = r.LookAt
+	if !d.LookAt.IsZero() && (next.IsZero() || d.LookAt.Before(next)) {
+		next = d.LookAt
 	}
 	return next, err
+}
+
+// ask finds out what the cluster has that a decision about a capacity goes by.
+func (t *term) ask(ctx context.Context, p *part) error {
+	if p.buffered() {
+		return t.readBuffers(ctx)
+	}
+	t.readClasses(ctx, factory.PauseClassName(p.runner), p.capacity.Job.Class)
+	return nil
 }
 
 // owned says why a capacity isn't this manager's to keep.
@@ -66,58 +69,20 @@ func (t *term) owned(p *part) error {
 	return nil
 }
 
-// keepDeployment holds a capacity by pause pods.
-func (t *term) keepDeployment(ctx context.Context, n *namespaceCache, p *part, r *plan.Result, trouble *status.Trouble) (*status.Trouble, error) {
-	d := n.deployment(p.key.namespace, p.key.name)
+// act does what was decided. What it can't do is told by the decision that it returns, or by the error.
+func (t *term) act(ctx context.Context, p *part, d decision) (decision, error) {
+	if p.buffered() {
+		return d, t.keepBuffer(ctx, p, d.Result)
+	}
 	if err := t.dropBuffer(ctx, p); err != nil {
-		return trouble, err
+		return d, err
 	}
-	if r.Hold > 0 {
-		if unfit := t.checkClass(ctx, factory.PauseClassName(p.runner), p.capacity.Job); unfit != nil {
-			// Pods that jobs can't preempt would keep jobs out.
-			trouble, r.Hold, r.Surplus = unfit, 0, time.Time{}
+	if d.Hold > 0 {
+		if trouble := t.makeClass(ctx, factory.PauseClassName(p.runner)); trouble != nil {
+			d = d.without(trouble)
 		}
 	}
-	if trouble == nil && r.Hold > 0 {
-		trouble = replicaTrouble(d)
-	}
-	return trouble, t.apply(ctx, p, d, *r)
-}
-
-// boundTrouble is what keeps a capacity below what is wanted, as the plan has it.
-func boundTrouble(p *part, r plan.Result) *status.Trouble {
-	switch r.Bound {
-	case plan.Limit:
-		what := fmt.Sprintf("limit = %d", p.runner.Limit)
-		if most := p.runner.Kubernetes.Autoscaler.MaxPausePods; most > 0 && (p.runner.Limit == 0 || most < p.runner.Limit) {
-			what = fmt.Sprintf("max_pause_pods = %d", most)
-		}
-		return &status.Trouble{Reason: status.Limit, Message: fmt.Sprintf("%s leaves room for %d beside the runner's jobs and idle pods", what, r.Hold)}
-	case plan.Quota:
-		return &status.Trouble{Reason: status.Quota, Message: fmt.Sprintf(
-			"the ResourceQuotas of namespace %s leave room for %d; room for %d more jobs is kept free (idle_quota_headroom)",
-			p.key.namespace, r.Hold, p.runner.QuotaHeadroom())}
-	default:
-		return nil
-	}
-}
-
-// replicaTrouble is what the API server says of pods that the Deployment's controller can't make.
-func replicaTrouble(d *appsv1.Deployment) *status.Trouble {
-	if d == nil {
-		return nil
-	}
-	for _, c := range d.Status.Conditions {
-		if c.Type != appsv1.DeploymentReplicaFailure || c.Status != corev1.ConditionTrue {
-			continue
-		}
-		reason := status.Admission
-		if strings.Contains(c.Message, "exceeded quota") { // a condition has no code
-			reason = status.Quota
-		}
-		return &status.Trouble{Reason: reason, Message: c.Message}
-	}
-	return nil
+	return d, t.apply(ctx, p, d.Result)
 }
 
 // refused sorts an error of our own writes.

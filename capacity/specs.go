@@ -3,6 +3,8 @@ package capacity
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -36,7 +38,17 @@ func (t *term) adopt(cfg *config.Config) error {
 	if t.specs.of == cfg {
 		return nil
 	}
-	next := specs{of: cfg}
+	next, err := specsOf(cfg, t.log)
+	if err != nil {
+		return err // what was in force stays so: half a configuration would end what it leaves out
+	}
+	t.specs, t.classes.read = next, time.Time{}
+	return nil
+}
+
+// specsOf are the capacities that a configuration has.
+func specsOf(cfg *config.Config, log *slog.Logger) (specs, error) {
+	found := specs{of: cfg}
 	var errs []error
 	seen := map[key]bool{}
 	for _, r := range cfg.Runners {
@@ -50,18 +62,14 @@ func (t *term) adopt(cfg *config.Config) error {
 				continue
 			}
 			if seen[s.key] {
-				t.log.Warn("two entries of the configuration make one capacity: the first one holds", "capacity", s.key.name, "second", r)
+				log.Warn("two entries of the configuration make one capacity: the first one holds", "capacity", s.key.name, "second", r)
 				continue
 			}
 			seen[s.key] = true
-			next.all = append(next.all, s)
+			found.all = append(found.all, s)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err // what was in force stays so: half a configuration would end what it leaves out
-	}
-	t.specs, t.classes.read = next, time.Time{}
-	return nil
+	return found, errors.Join(errs...)
 }
 
 func specOf(r config.Runner, image string) (*spec, error) {
@@ -89,4 +97,24 @@ func (s specs) namespaces() []string {
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+// byRunner are the capacities in a namespace, those of one runner together, ordered by runner.
+func (s specs) byRunner(namespace string) [][]*spec {
+	runners := map[string][]*spec{}
+	for _, one := range s.all {
+		if one.key.namespace == namespace {
+			label := factory.RunnerLabel(one.runner)
+			runners[label] = append(runners[label], one)
+		}
+	}
+	var lists [][]*spec
+	for _, label := range slices.Sorted(maps.Keys(runners)) {
+		lists = append(lists, runners[label])
+	}
+	return lists
+}
+
+func (s specs) has(k key) bool {
+	return slices.ContainsFunc(s.all, func(one *spec) bool { return one.key == k })
 }

@@ -42,8 +42,8 @@ func Rows(anchors []corev1.ConfigMap, pauses, jobs []corev1.Pod) []Row {
 	var rows []Row
 	for i := range anchors {
 		a := &anchors[i]
-		if a.Labels[factory.LabelCapacity] != a.Name {
-			continue // a copy of one
+		if !IsAnchor(a) {
+			continue
 		}
 		s, err := Of(a)
 		r := Row{

@@ -49,6 +49,9 @@ const (
 	API       Reason = "API"       // the API server can't do what is asked
 )
 
+// IsAnchor tells the anchor of a capacity from other ConfigMaps that carry its label, such as a copy of it.
+func IsAnchor(cm *corev1.ConfigMap) bool { return cm.Labels[factory.LabelCapacity] == cm.Name }
+
 // Of reads the status from an anchor.
 func Of(anchor *corev1.ConfigMap) (Status, error) {
 	var s Status

@@ -1,0 +1,165 @@
+package capacity
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"idlecount.dev/idlecount/capacity/plan"
+	"idlecount.dev/idlecount/capacity/status"
+	"idlecount.dev/idlecount/config"
+	"idlecount.dev/idlecount/factory"
+	poolplan "idlecount.dev/idlecount/pool/plan"
+)
+
+// part is one capacity in a pass: what is wanted of it, and what there is.
+type part struct {
+	*spec
+	now           time.Time
+	anchor        *corev1.ConfigMap  // nil where it has to be made
+	deployment    *appsv1.Deployment // nil where there is none
+	before        status.Status
+	want          plan.Want
+	have          plan.Have
+	held, pending int // pause pods that have a node, and that have none
+	memory        *memory
+}
+
+// outdated says whether the pause pods that are there differ from those that would be made today.
+func (p *part) outdated() bool {
+	return p.deployment != nil && p.deployment.Annotations[factory.AnnotationTemplate] != p.hash
+}
+
+// lowered is what quotas leave room for, as long as they say the same: used falls a moment after pods have gone, and to
+// look again meanwhile would take them for somebody else's.
+type lowered struct {
+	seen string
+	room int
+}
+
+// scene is a namespace at one time: what passes act on and previews tell of.
+type scene struct {
+	now    time.Time
+	cache  *namespaceCache
+	recall func(key) *memory
+}
+
+// gather sees what there is of a runner's capacities, which share its limit.
+func (s scene) gather(list []*spec) []*part {
+	label := factory.RunnerLabel(list[0].runner)
+	jobs := live(s.cache.jobs, label)
+	parts := make([]*part, 0, len(list))
+	for _, one := range list {
+		p := s.see(one)
+		p.have.Jobs = jobsOf(jobs, one, list)
+		parts = append(parts, p)
+	}
+	shareLimit(list[0].runner, len(jobs), len(live(s.cache.idle, label)), parts)
+	return parts
+}
+
+// see sees what there is of one capacity, but for its jobs.
+func (s scene) see(one *spec) *part {
+	k, d := one.key, one.calendar.At(s.now)
+	p := &part{
+		spec: one, now: s.now, memory: s.recall(k),
+		anchor: s.cache.anchor(k.namespace, k.name), deployment: s.cache.deployment(k.namespace, k.name),
+		want: plan.Want{Count: d.IdleCount, ScaleFactor: d.ScaleFactor, ScaleFactorLimit: d.ScaleFactorLimit, IdleTime: d.IdleTime},
+		have: plan.Have{Room: plan.NoBound, QuotaFor: plan.NoBound},
+	}
+	if p.anchor != nil {
+		p.before, _ = status.Of(p.anchor) // what can't be read is written anew
+		p.want.Drained = p.anchor.Annotations[factory.AnnotationDrained] == "true"
+		p.want.Paused = p.anchor.Annotations[factory.AnnotationPaused] == "true"
+	}
+	for _, pod := range live(s.cache.pauses, k.name) {
+		if pod.Spec.NodeName != "" {
+			p.held++
+		} else {
+			p.pending++
+		}
+	}
+	if d := p.deployment; d != nil {
+		p.have.Held = int(*d.Spec.Replicas)
+		p.have.Surplus, _ = time.Parse(time.RFC3339, d.Annotations[factory.AnnotationSurplusSince]) // zero where there is none
+	}
+	if !p.buffered() {
+		p.have.QuotaFor = s.quotaRoom(p)
+		return p
+	}
+	// A buffer has no pods that a quota could count, and its anchor knows what it holds.
+	if p.before.Strategy == config.StrategyBuffer {
+		p.have.Held = p.before.Hold
+		if at := p.before.Surplus; at != nil {
+			p.have.Surplus = *at
+		}
+	}
+	return p
+}
+
+// buffered says whether the cluster autoscaler holds the room, and not pause pods.
+func (p *part) buffered() bool { return strategy(p.runner) == config.StrategyBuffer }
+
+// jobsOf counts the jobs for which a capacity is: those with its image, or those whose image has none of its own.
+func jobsOf(jobs []*corev1.Pod, s *spec, all []*spec) int {
+	count := 0
+	for _, pod := range jobs {
+		i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "build" })
+		own := ""
+		for _, other := range all {
+			if i >= 0 && other.capacity.Image != "" && config.SameImage(other.capacity.Image, pod.Spec.Containers[i].Image) {
+				own = other.capacity.Image
+			}
+		}
+		if own == s.capacity.Image {
+			count++
+		}
+	}
+	return count
+}
+
+// shareLimit says what the runner's limit leaves each of its capacities: idle pods and jobs come first. What GitLab's table
+// has in max_pause_pods bounds them too.
+func shareLimit(r config.Runner, jobs, idle int, parts []*part) {
+	room := plan.NoBound
+	if r.Limit > 0 {
+		room = max(0, r.Limit-jobs-idle)
+	}
+	if most := r.Kubernetes.Autoscaler.MaxPausePods; most > 0 {
+		room = min(room, most)
+	}
+	asked := 0
+	var demands []poolplan.Demand
+	for _, p := range parts {
+		want := plan.Plan(p.now, p.want, p.have).Wanted
+		demands = append(demands, poolplan.Demand{Name: p.key.name, Want: want})
+		asked += max(want, p.have.Held)
+	}
+	if asked <= room {
+		return
+	}
+	shares := poolplan.Share(room, demands)
+	for _, p := range parts {
+		p.have.Room = shares[p.key.name]
+	}
+}
+
+// quotaRoom is what the quotas of the namespace leave.
+func (s scene) quotaRoom(p *part) int {
+	var quotas []*corev1.ResourceQuota
+	seen := p.hash + fmt.Sprint(p.runner.QuotaHeadroom())
+	for _, key := range slices.Sorted(slices.Values(s.cache.quotas.GetStore().ListKeys())) {
+		if obj, exists, err := s.cache.quotas.GetStore().GetByKey(key); err == nil && exists {
+			if q, ok := obj.(*corev1.ResourceQuota); ok {
+				quotas, seen = append(quotas, q), seen+" "+q.ResourceVersion
+			}
+		}
+	}
+	if m := &p.memory.quota; m.seen != seen {
+		*m = lowered{seen, plan.QuotaRoom(quotas, p.pause, p.job, p.held+p.pending, p.runner.QuotaHeadroom())}
+	}
+	return p.memory.quota.room
+}
