@@ -37,6 +37,8 @@ func TestImports(t *testing.T) {
 			"capacity is held for jobs of any executor: it knows nothing of pools, claims and command lines"},
 		{"internal/leasenote", []string{module + "..."},
 			"a note in a lease: it knows nothing of what is noted"},
+		{"internal/leases", []string{module + "pool", module + "capacity", module + "internal/cli..."},
+			"who holds a lease: it knows nothing of what its managers have"},
 		{"internal/watches", []string{module + "..."},
 			"what informers have in common: it knows nothing of what is watched"},
 		{"internal/rights", []string{module + "..."},

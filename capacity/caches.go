@@ -113,7 +113,7 @@ func (n *namespaceCache) left(configured specs, lease string) []*corev1.ConfigMa
 		if configured.has(key{anchor.Namespace, anchor.Name}) {
 			continue
 		}
-		if s, err := status.Of(anchor); err == nil && s.Lease == lease {
+		if s, err := status.Of(anchor); err == nil && s.Lease != "" && s.Lease == lease {
 			left = append(left, anchor)
 		}
 	}

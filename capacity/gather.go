@@ -75,13 +75,7 @@ func (s scene) see(one *spec) *part {
 		p.want.Drained = p.anchor.Annotations[factory.AnnotationDrained] == "true"
 		p.want.Paused = p.anchor.Annotations[factory.AnnotationPaused] == "true"
 	}
-	for _, pod := range live(s.cache.pauses, k.name) {
-		if pod.Spec.NodeName != "" {
-			p.held++
-		} else {
-			p.pending++
-		}
-	}
+	p.held, p.pending = s.pauses(k.name)
 	if d := p.deployment; d != nil {
 		p.have.Held = int(*d.Spec.Replicas)
 		p.have.Surplus, _ = time.Parse(time.RFC3339, d.Annotations[factory.AnnotationSurplusSince]) // zero where there is none
@@ -100,8 +94,17 @@ func (s scene) see(one *spec) *part {
 	return p
 }
 
-// buffered says whether the cluster autoscaler holds the room, and not pause pods.
-func (p *part) buffered() bool { return strategy(p.runner) == config.StrategyBuffer }
+// pauses counts the pause pods of a capacity: those that have a node, and those that have none.
+func (s scene) pauses(name string) (held, pending int) {
+	for _, pod := range live(s.cache.pauses, name) {
+		if pod.Spec.NodeName != "" {
+			held++
+		} else {
+			pending++
+		}
+	}
+	return held, pending
+}
 
 // jobsOf counts the jobs for which a capacity is: those with its image, or those whose image has none of its own.
 func jobsOf(jobs []*corev1.Pod, s *spec, all []*spec) int {

@@ -27,6 +27,9 @@ type spec struct {
 	pause    *corev1.Pod
 }
 
+// buffered says whether the cluster autoscaler holds the room, and not pause pods.
+func (s *spec) buffered() bool { return strategy(s.runner) == config.StrategyBuffer }
+
 // specs are the capacities of a configuration.
 type specs struct {
 	of  *config.Config

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
@@ -21,6 +20,7 @@ import (
 	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/internal/leasenote"
+	"idlecount.dev/idlecount/internal/leases"
 	"idlecount.dev/idlecount/pool/plan"
 	"idlecount.dev/idlecount/pool/status"
 )
@@ -68,20 +68,21 @@ type PreviewOptions struct {
 
 // Previews finds out what a manager with a configuration would do now, by the decisions that it makes, from one look at the
 // cluster; it writes nothing. What a running manager remembers of failures isn't known here: where it pauses, more is
-// planned than it would do at once. The rights needed are those to list pods and ConfigMaps in the runners' namespaces.
-func Previews(ctx context.Context, o PreviewOptions) ([]Preview, error) {
+// planned than it would do at once. The rights needed are those to list pods and ConfigMaps in the runners' namespaces. It
+// also returns the lease of the manager that it has gone by.
+func Previews(ctx context.Context, o PreviewOptions) (previews []Preview, lease string, err error) {
 	setup, err := newSetup(o.Config, o.Log)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	looked := map[string]*namespaceCache{}
 	for _, namespace := range setup.namespaces {
 		if looked[namespace], err = look(ctx, o.Client, namespace); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 	}
-	lease := cmp.Or(o.Lease, leaseOf(setup, looked))
-	for _, namespace := range notedBy(ctx, o.Client, lease) {
+	lease = cmp.Or(o.Lease, leaseOf(setup, looked))
+	for _, namespace := range leasenote.Noted(ctx, o.Client, lease, annotationNamespaces) {
 		if looked[namespace] != nil {
 			continue
 		}
@@ -90,34 +91,23 @@ func Previews(ctx context.Context, o PreviewOptions) ([]Preview, error) {
 			looked[namespace] = n
 		}
 	}
-	previews := []Preview{}
+	previews = []Preview{}
 	for _, namespace := range slices.Sorted(maps.Keys(looked)) {
 		previews = append(previews, previewsOf(namespace, looked[namespace], setup, lease, o.Now)...)
 	}
-	leaveHeld(ctx, o, previews)
-	return previews, nil
+	leaveHeld(ctx, leases.NewLook(o.Client, o.Now), previews)
+	return previews, lease, nil
 }
 
-// leaveHeld takes back what is planned for pools whose managers hold their lease: nothing is done about those. A lease that
-// can't be read is no obstacle, as it is none to a manager that begins.
-func leaveHeld(ctx context.Context, o PreviewOptions, previews []Preview) {
-	states := map[string]status.LeaseState{}
+// leaveHeld takes back what is planned for pools whose managers hold their lease: nothing is done about those.
+func leaveHeld(ctx context.Context, look *leases.Look, previews []Preview) {
 	for i := range previews {
 		p := &previews[i]
-		namespace, name, ok := strings.Cut(p.TakenFrom, "/")
-		if !ok {
+		if !look.Held(ctx, p.TakenFrom) {
 			continue
 		}
-		if _, known := states[p.TakenFrom]; !known {
-			states[p.TakenFrom] = status.Unknown
-			if lease, err := o.Client.CoordinationV1().Leases(namespace).Get(ctx, name, metav1.GetOptions{}); err == nil {
-				states[p.TakenFrom] = status.ManagerOf(p.TakenFrom, lease, o.Now).State
-			}
-		}
-		if states[p.TakenFrom] == status.Held {
-			p.Shortfall = reasonTaken + ": the managers of lease " + p.TakenFrom + " have the pool, and it is left to them while one of them leads"
-			p.Create, p.Delete, p.TakenFrom = 0, []PreviewDeletion{}, ""
-		}
+		p.Shortfall = reasonTaken + ": the managers of lease " + p.TakenFrom + " have the pool, and it is left to them while one of them leads"
+		p.Create, p.Delete, p.TakenFrom = 0, []PreviewDeletion{}, ""
 	}
 }
 
@@ -145,36 +135,17 @@ func look(ctx context.Context, client kubernetes.Interface, namespace string) (*
 
 // leaseOf is the lease that most anchors of the configuration's runners name, "" where none does.
 func leaseOf(s *setup, looked map[string]*namespaceCache) string {
-	named := map[string]int{}
+	var named []string
 	for _, n := range looked {
 		for runner := range s.runners {
 			for _, anchor := range n.anchorsOf(runner) {
-				if before, err := status.Of(anchor); err == nil && before.Lease != "" {
-					named[before.Lease]++
+				if before, err := status.Of(anchor); err == nil {
+					named = append(named, before.Lease)
 				}
 			}
 		}
 	}
-	most := ""
-	for _, lease := range slices.Sorted(maps.Keys(named)) {
-		if named[lease] > named[most] {
-			most = lease
-		}
-	}
-	return most
-}
-
-// notedBy are the namespaces that a lease has noted, none where it can't be read.
-func notedBy(ctx context.Context, client kubernetes.Interface, name string) []string {
-	namespace, name, ok := strings.Cut(name, "/")
-	if !ok {
-		return nil
-	}
-	lease, err := client.CoordinationV1().Leases(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil
-	}
-	return leasenote.Of(lease, annotationNamespaces)
+	return leases.Most(named)
 }
 
 // previewsOf decides about each pool of a namespace as passes do.

@@ -19,7 +19,7 @@ import (
 // preview returns what would be done in the ground's namespace, by pool.
 func (g *ground) preview(c *config.Config) map[string]pool.Preview {
 	g.t.Helper()
-	previews, err := pool.Previews(g.t.Context(), pool.PreviewOptions{Client: g.client, Config: c, Log: slog.New(slog.DiscardHandler), Now: time.Now()})
+	previews, _, err := pool.Previews(g.t.Context(), pool.PreviewOptions{Client: g.client, Config: c, Log: slog.New(slog.DiscardHandler), Now: time.Now()})
 	require.NoError(g.t, err)
 	byName := map[string]pool.Preview{}
 	for _, p := range previews {
@@ -139,7 +139,7 @@ func TestAPreviewTakesNothingFromManagersThatRun(t *testing.T) {
 	m := g.manage(g.config("idle_count = 2", kwok))
 	g.view.awaitPods(t, 2, factory.Idle)
 	preview := func() pool.Preview {
-		found, err := pool.Previews(t.Context(), pool.PreviewOptions{
+		found, _, err := pool.Previews(t.Context(), pool.PreviewOptions{
 			Client: g.client, Config: g.config("idle_count = 5", kwok), Lease: g.namespace + "/another", Log: slog.New(slog.DiscardHandler), Now: time.Now(),
 		})
 		require.NoError(t, err)

@@ -63,3 +63,16 @@ func (n *Note) Write(ctx context.Context, namespaces []string) error {
 func Of(lease *coordinationv1.Lease, annotation string) []string {
 	return strings.FieldsFunc(lease.Annotations[annotation], func(r rune) bool { return r == ',' })
 }
+
+// Noted are the namespaces that a lease, "namespace/name", has noted; none where it can't be read.
+func Noted(ctx context.Context, client kubernetes.Interface, name, annotation string) []string {
+	namespace, name, ok := strings.Cut(name, "/")
+	if !ok {
+		return nil
+	}
+	lease, err := client.CoordinationV1().Leases(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	return Of(lease, annotation)
+}
