@@ -21,10 +21,10 @@ import (
 	"idlecount.dev/idlecount/internal/watches"
 )
 
-// Selectors of what is watched. GitLab labels its own pause pods like jobs' pods; neither they nor ours are jobs.
+// Selectors of what is watched.
 const (
 	capacitySelector = factory.LabelCapacity
-	jobSelector      = factory.LabelGitLabManagerID + ",!" + factory.LabelCapacity + ",!runner.gitlab.com/pause-pod"
+	jobSelector      = status.JobSelector
 	idleSelector     = factory.LabelState + "=" + factory.StateIdle
 )
 

@@ -12,6 +12,10 @@ import (
 	"idlecount.dev/idlecount/factory"
 )
 
+// JobSelector selects the pods of jobs, ours and those of GitLab's executor. GitLab labels its own pause pods like jobs'
+// pods; neither they nor ours are jobs.
+const JobSelector = factory.LabelGitLabManagerID + ",!" + factory.LabelCapacity + ",!runner.gitlab.com/pause-pod"
+
 // Row is one capacity as `idlecount status` shows it: what the manager wrote into its anchor, and what the pods say. The
 // field names of the JSON are an interface: docs/cli.md lists them.
 type Row struct {
@@ -82,7 +86,8 @@ func (r *Row) add(p *corev1.Pod) {
 	default:
 		r.Pending++
 		for _, c := range p.Status.Conditions {
-			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && r.Waits == "" {
+			// Of several the first in the alphabet: one that goes by the order of the pods would change with every look.
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && (r.Waits == "" || c.Message < r.Waits) {
 				r.Waits = c.Message
 			}
 		}
@@ -114,16 +119,18 @@ func (r *Row) scheduled(jobs []corev1.Pod, runner string) {
 // Reason says in a line why less is held than is wanted, or what is to be known of it; "" where all is as wanted.
 func (r Row) Reason(now time.Time) string {
 	var parts []string
-	switch {
+	switch left := r.Held + r.Pending; {
+	case r.Drained && left > 0:
+		parts = append(parts, fmt.Sprintf("drained: pause pods go (%d left); `idlecount resume` holds room again", left))
 	case r.Drained:
-		parts = append(parts, "drained: nothing is held while the ConfigMap is annotated "+factory.AnnotationDrained)
+		parts = append(parts, "drained; `idlecount resume` holds room again")
 	case r.Paused:
-		parts = append(parts, "paused: it stays as it is while the ConfigMap is annotated "+factory.AnnotationPaused)
+		parts = append(parts, "paused; `idlecount resume` ends that")
 	}
 	if t := r.Trouble; t != nil {
-		parts = append(parts, fmt.Sprintf("%s for %s: %s", t.Reason, now.Sub(t.Since).Round(time.Second), t.Message))
+		parts = append(parts, t.text(now))
 	}
-	if r.Pending > 0 {
+	if r.Pending > 0 && !r.Drained {
 		waits := cmp.Or(r.Waits, "the scheduler has said nothing yet")
 		parts = append(parts, fmt.Sprintf("%d wait for a node: %s", r.Pending, waits))
 	}
@@ -131,4 +138,13 @@ func (r Row) Reason(now time.Time) string {
 		parts = append(parts, fmt.Sprintf("%d more than wanted, until their idle time is over", r.Hold-r.Want))
 	}
 	return strings.Join(strings.Fields(strings.Join(parts, "; ")), " ")
+}
+
+// text says what a trouble is and since when, where that is known.
+func (t Trouble) text(now time.Time) string {
+	lasts := ""
+	if !t.Since.IsZero() {
+		lasts = " for " + max(0, now.Sub(t.Since)).Round(time.Second).String()
+	}
+	return fmt.Sprintf("%s%s: %s", t.Reason, lasts, t.Message)
 }

@@ -72,13 +72,13 @@ func TestCommandLinesThatMakeNoSense(t *testing.T) {
 		},
 		"what can't be a pool": {
 			[]string{"status", "-A", "a,b"},
-			"error: \"a,b\" can't be the name of a pool; `idlecount status -A -o name` lists those that exist\nsee 'idlecount status --help'\n",
+			"error: \"a,b\" can't be the name of a pool or a capacity; `idlecount status -A -o name` lists those that exist\nsee 'idlecount status --help'\n",
 		},
 		"pools to pause that nobody names": {
-			[]string{"pause"}, "error: name the pools to pause, or say --all; `idlecount status` shows them\nsee 'idlecount pause --help'\n",
+			[]string{"pause"}, "error: name the pools and capacities to pause, or say --all; `idlecount status` shows them\nsee 'idlecount pause --help'\n",
 		},
 		"all pools, and one of them": {
-			[]string{"drain", "--all", "a"}, "error: --all and names of pools exclude each other\nsee 'idlecount drain --help'\n",
+			[]string{"drain", "--all", "a"}, "error: --all and names exclude each other\nsee 'idlecount drain --help'\n",
 		},
 		"a service account of a doctor without a namespace": {
 			[]string{"doctor", "--manager-service-account", "idlecount"},

@@ -178,7 +178,7 @@ func TestStatusOfARealCluster(t *testing.T) {
 		code, stdout, stderr := c.idlecount(t, "status", anchor.Name, "nowhere", "-o", "name")
 		require.Equal(t, cli.ExitError, code)
 		require.Equal(t, anchor.Name+"\n", stdout)
-		require.Equal(t, "error: there is no pool \"nowhere\" in namespace "+c.namespace+"; `idlecount status -A -o name` lists those that exist\n", stderr)
+		require.Equal(t, "error: there is no pool or capacity \"nowhere\" in namespace "+c.namespace+"; `idlecount status -A -o name` lists those that exist\n", stderr)
 	})
 	t.Run("in all namespaces", func(t *testing.T) {
 		code, stdout, stderr := c.idlecount(t, "status", "-A", anchor.Name)
@@ -190,7 +190,7 @@ func TestStatusOfARealCluster(t *testing.T) {
 		code, stdout, stderr := c.idlecount(t, "status", "-n", "kube-public")
 		require.Equal(t, cli.ExitOK, code)
 		require.Empty(t, stdout)
-		require.Contains(t, stderr, "No pools in namespace kube-public; use -n or -A. There are pools in: ")
+		require.Contains(t, stderr, "No pools or capacities in namespace kube-public; use -n or -A. There are some in: ")
 		require.Contains(t, stderr, c.namespace)
 	})
 	t.Run("by somebody who may not see it: the verb is named", func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestStatusFollowsARealCluster(t *testing.T) {
 			"%q is not shown\nstdout:\n%s\nstderr:\n%s", what, &out, &errOut)
 	}
 	require.Eventually(t, func() bool {
-		return strings.Contains(errOut.String(), "No pools in namespace "+c.namespace+" yet; waiting for some.")
+		return strings.Contains(errOut.String(), "No pools or capacities in namespace "+c.namespace+" yet; waiting for some.")
 	},
 		20*time.Second, 20*time.Millisecond)
 

@@ -17,15 +17,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	capacitystatus "idlecount.dev/idlecount/capacity/status"
 	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/pool/status"
 )
 
-// mode is what people may tell a pool's manager to do with it. A pool is in one mode at a time: each command takes back
-// what another one has set.
+// mode is what people may tell the manager of a pool or a capacity to do with it. It is in one mode at a time: each command
+// takes back what another one has set.
 type mode struct {
 	command     string
-	done        string          // "pool/x paused"
+	done        string          // "pool/x paused", "capacity/x paused"
 	annotations map[string]bool // all that there are, and whether they are set
 }
 
@@ -62,12 +63,18 @@ func (m mode) patch(anchor *corev1.ConfigMap) ([]byte, error) {
 type modeOptions struct {
 	genericiooptions.IOStreams
 	mode   mode
-	pools  statusOptions // how pools are named and found is that of status
+	names  statusOptions // how pools and capacities are named and found is that of status
 	all    bool
 	output string
 }
 
-// modeResult is a pool that a command has brought into a mode, or found in it.
+// The kinds of what has a mode.
+const (
+	kindPool     = "pool"
+	kindCapacity = "capacity"
+)
+
+// modeResult is a pool or a capacity that a command has brought into a mode, or found in it.
 type modeResult struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -75,18 +82,31 @@ type modeResult struct {
 	Changed   bool   `json:"changed"`
 }
 
+// modeList is what the commands print as JSON and YAML.
+type modeList struct {
+	Pools    []modeResult `json:"pools"`
+	Capacity []modeResult `json:"capacity,omitempty"`
+}
+
 func newPause(streams genericiooptions.IOStreams) *cobra.Command {
 	m, _, _ := modes()
 	return newMode(streams, m, &cobra.Command{
-		Short: "Let pools be as they are: no pod is made, no surplus goes",
+		Short: "Let pools and capacities be as they are: no pod is made, no surplus goes",
 		Long: `Pause pools: their manager makes no pods and removes none for being surplus, until they are resumed or drained.
 Jobs go on claiming the idle pods that are there; those that nobody claims end after their idle_time, and are not
 replaced. A pool stays paused when its manager is restarted, and when a change of the configuration gives it another name.
-To pause a pool that is paused is no error.`,
+
+Pause capacities, the room that is held for jobs: as many pause pods (or places in a buffer) are asked for as at the time,
+whatever the policies say. What a limit or a quota doesn't leave is given back all the same: jobs may be waiting for it.
+
+Names of pools and of capacities may be mixed. To pause what is paused is no error.`,
 		Example: `  # One pool, by name
   idlecount pause -n ci fakefakef-0a1b2c3d4e
 
-  # All pools of a namespace, then of the cluster
+  # The room that is held for a runner's jobs
+  idlecount pause -n ci fakefakef-pause
+
+  # All of a namespace, then of the cluster
   idlecount pause -n ci --all
   idlecount pause -A --all`,
 	})
@@ -95,10 +115,10 @@ To pause a pool that is paused is no error.`,
 func newResume(streams genericiooptions.IOStreams) *cobra.Command {
 	_, m, _ := modes()
 	return newMode(streams, m, &cobra.Command{
-		Short: "Go on with pools that were paused or drained",
-		Long: `Resume pools that were paused or drained: their manager fills them again, at once.
-To resume a pool that is neither is no error.`,
-		Example: `  idlecount resume -n ci fakefakef-0a1b2c3d4e
+		Short: "Go on with pools and capacities that were paused or drained",
+		Long: `Resume pools and capacities that were paused or drained: their manager fills them again, at once.
+To resume one that is neither is no error.`,
+		Example: `  idlecount resume -n ci fakefakef-0a1b2c3d4e fakefakef-pause
 
   # Whatever is paused or drained in the namespace of the context
   idlecount resume --all`,
@@ -108,10 +128,11 @@ To resume a pool that is neither is no error.`,
 func newDrain(streams genericiooptions.IOStreams) *cobra.Command {
 	_, _, m := modes()
 	return newMode(streams, m, &cobra.Command{
-		Short: "Empty pools: idle pods go, jobs stay",
+		Short: "Empty pools and capacities: idle pods and pause pods go, jobs stay",
 		Long: `Drain pools: their manager removes all pods that no job has claimed, and makes no new ones until they are resumed.
-Jobs that run are left alone; jobs that come start cold. A pool stays drained when its manager is restarted, and when a
-change of the configuration gives it another name. To drain a pool that is drained is no error.
+Drain capacities: their manager removes all pause pods, or asks for an empty buffer.
+Jobs that run are left alone; jobs that come start cold. What is drained stays so when its manager is restarted, and a pool
+also when a change of the configuration gives it another name. To drain what is drained is no error.
 
 It is the manager that removes the pods: if none runs, stderr says so, and it happens when one does.`,
 		Example: `  # Before a node pool is taken away
@@ -125,71 +146,81 @@ It is the manager that removes the pods: if none runs, stderr says so, and it ha
 
 // newMode makes of a command that says what it is for one that does it.
 func newMode(streams genericiooptions.IOStreams, m mode, cmd *cobra.Command) *cobra.Command {
-	o := &modeOptions{IOStreams: streams, mode: m, pools: statusOptions{IOStreams: streams, connection: newConnection(), now: time.Now}}
-	cmd.Use = m.command + " (POOL... | --all)"
+	o := &modeOptions{IOStreams: streams, mode: m, names: statusOptions{IOStreams: streams, connection: newConnection(), now: time.Now}}
+	cmd.Use = m.command + " (NAME... | --all)"
 	cmd.Args = args(cobra.ArbitraryArgs)
 	cmd.RunE = perform(o)
-	cmd.ValidArgsFunction = o.pools.completePools
-	o.pools.connection.addFlags(cmd.Flags())
+	cmd.ValidArgsFunction = o.names.completeNames
+	o.names.connection.addFlags(cmd.Flags())
 	addOutput(cmd, &o.output, "name", "json", "yaml")
-	cmd.Flags().BoolVar(&o.all, "all", false, m.command+" all pools of the namespace")
-	cmd.Flags().BoolVarP(&o.pools.allNamespaces, "all-namespaces", "A", false, "with --all: in all namespaces; with names: in whichever namespace they are")
+	cmd.Flags().BoolVar(&o.all, "all", false, m.command+" all pools and capacities of the namespace")
+	cmd.Flags().BoolVarP(&o.names.allNamespaces, "all-namespaces", "A", false, "with --all: in all namespaces; with names: in whichever namespace they are")
 	return cmd
 }
 
 func (o *modeOptions) complete(cmd *cobra.Command, given []string) error {
-	return o.pools.complete(cmd, given)
+	return o.names.complete(cmd, given)
 }
 
 func (o *modeOptions) validate(cmd *cobra.Command) error {
 	switch {
-	case o.all && len(o.pools.names) > 0:
-		return usage(cmd, "--all and names of pools exclude each other")
-	case !o.all && len(o.pools.names) == 0:
-		return usage(cmd, "name the pools to %s, or say --all; `idlecount status` shows them", o.mode.command)
+	case o.all && len(o.names.names) > 0:
+		return usage(cmd, "--all and names exclude each other")
+	case !o.all && len(o.names.names) == 0:
+		return usage(cmd, "name the pools and capacities to %s, or say --all; `idlecount status` shows them", o.mode.command)
 	}
 	if err := oneOf(cmd, "output", o.output, "name", "json", "yaml"); err != nil {
 		return err
 	}
-	return o.pools.validate(cmd)
+	return o.names.validate(cmd)
 }
 
 func (o *modeOptions) run(ctx context.Context) error {
-	cluster, err := o.pools.connection.connect()
+	cluster, err := o.names.connection.connect()
 	if err != nil {
 		return err
 	}
-	list, err := cluster.CoreV1().ConfigMaps(o.pools.namespace).List(ctx, metav1.ListOptions{LabelSelector: o.pools.selector()})
+	found, err := o.names.anchors(ctx, cluster)
 	if err != nil {
-		return cluster.explain(fmt.Errorf("list the pools' ConfigMaps: %w", err))
+		return cluster.explain(err)
 	}
-	anchors := slices.DeleteFunc(list.Items, func(a corev1.ConfigMap) bool { return !status.IsAnchor(&a) })
-	results := []modeResult{}
-	var errs []error
-	for i := range anchors {
-		changed, err := o.apply(ctx, cluster, &anchors[i])
+	pools, failed := o.applyAll(ctx, cluster, kindPool, found.anchors, status.IsAnchor)
+	capacities, alsoFailed := o.applyAll(ctx, cluster, kindCapacity, found.capacities, capacitystatus.IsAnchor)
+	if err := o.print(modeList{pools, capacities}); err != nil {
+		return err
+	}
+	errs := slices.Concat(failed, alsoFailed)
+	list := found.rows(false)
+	if list.Managers, err = o.names.managers(ctx, cluster, list); err != nil {
+		errs = append(errs, cluster.explain(err))
+	}
+	o.names.warn(list)
+	if list.empty() && o.all {
+		say(o.ErrOut, none+" "+o.names.where()+".")
+	}
+	return errors.Join(append(errs, o.names.missing(list))...)
+}
+
+// applyAll brings those of one kind into the mode.
+func (o *modeOptions) applyAll(ctx context.Context, cluster *cluster, kind string, labelled []corev1.ConfigMap, is func(*corev1.ConfigMap) bool) (results []modeResult, errs []error) {
+	results = []modeResult{}
+	for i := range labelled {
+		anchor := &labelled[i]
+		if !is(anchor) {
+			continue
+		}
+		changed, err := o.apply(ctx, cluster, kind, anchor)
 		if err != nil {
 			errs = append(errs, cluster.explain(err))
 			continue
 		}
-		results = append(results, modeResult{anchors[i].Namespace, anchors[i].Name, o.mode.done, changed})
+		results = append(results, modeResult{anchor.Namespace, anchor.Name, o.mode.done, changed})
 	}
-	if err := o.print(results); err != nil {
-		return err
-	}
-	pools := statusList{Pools: status.Pools(anchors, nil, false)}
-	if pools.Managers, err = o.pools.managers(ctx, cluster, pools.Pools); err != nil {
-		errs = append(errs, cluster.explain(err))
-	}
-	o.pools.warn(pools)
-	if len(anchors) == 0 && o.all {
-		say(o.ErrOut, "No pools "+o.pools.where()+".")
-	}
-	return errors.Join(append(errs, o.pools.missing(pools))...)
+	return results, errs
 }
 
-// apply brings one pool into the mode, and says whether it wasn't before.
-func (o *modeOptions) apply(ctx context.Context, cluster *cluster, anchor *corev1.ConfigMap) (changed bool, err error) {
+// apply brings one pool or capacity into the mode, and says whether it wasn't before.
+func (o *modeOptions) apply(ctx context.Context, cluster *cluster, kind string, anchor *corev1.ConfigMap) (changed bool, err error) {
 	if o.mode.holds(anchor) {
 		return false, nil
 	}
@@ -199,18 +230,15 @@ func (o *modeOptions) apply(ctx context.Context, cluster *cluster, anchor *corev
 	}
 	_, err = cluster.CoreV1().ConfigMaps(anchor.Namespace).Patch(ctx, anchor.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("%s the pool %s in namespace %s: it is gone", o.mode.command, anchor.Name, anchor.Namespace)
+		return false, fmt.Errorf("%s the %s %s in namespace %s: it is gone", o.mode.command, kind, anchor.Name, anchor.Namespace)
 	}
 	if err != nil {
-		return false, fmt.Errorf("%s the pool %s in namespace %s: %w", o.mode.command, anchor.Name, anchor.Namespace, err)
+		return false, fmt.Errorf("%s the %s %s in namespace %s: %w", o.mode.command, kind, anchor.Name, anchor.Namespace, err)
 	}
 	return true, nil
 }
 
-func (o *modeOptions) print(results []modeResult) error {
-	list := struct {
-		Pools []modeResult `json:"pools"`
-	}{results}
+func (o *modeOptions) print(list modeList) error {
 	switch o.output {
 	case "json":
 		return writeJSON(o.Out, list)
@@ -218,16 +246,23 @@ func (o *modeOptions) print(results []modeResult) error {
 		return writeYAML(o.Out, list)
 	}
 	var b strings.Builder
-	for _, r := range results {
-		b.WriteString("pool/" + r.Name)
-		if o.output == "" {
-			b.WriteString(map[bool]string{true: " ", false: " already "}[r.Changed] + r.Mode)
-			if o.pools.namespace == "" {
-				b.WriteString(" in namespace " + r.Namespace)
-			}
-		}
-		b.WriteString("\n")
+	for _, r := range list.Pools {
+		o.line(&b, kindPool, r)
+	}
+	for _, r := range list.Capacity {
+		o.line(&b, kindCapacity, r)
 	}
 	_, err := io.WriteString(o.Out, b.String())
 	return err
+}
+
+func (o *modeOptions) line(b *strings.Builder, kind string, r modeResult) {
+	b.WriteString(kind + "/" + r.Name)
+	if o.output == "" {
+		b.WriteString(map[bool]string{true: " ", false: " already "}[r.Changed] + r.Mode)
+		if o.names.namespace == "" {
+			b.WriteString(" in namespace " + r.Namespace)
+		}
+	}
+	b.WriteString("\n")
 }

@@ -77,7 +77,7 @@ func TestPausingAndDrainingOnARealCluster(t *testing.T) {
 		code, stdout, stderr := c.idlecount(t, "resume", "-A", anchor.Name, "nowhere")
 		require.Equal(t, cli.ExitError, code)
 		require.Equal(t, "pool/"+anchor.Name+" resumed in namespace "+c.namespace+"\n", stdout)
-		require.Equal(t, "error: there is no pool \"nowhere\" in any namespace; `idlecount status -A -o name` lists those that exist\n", stderr)
+		require.Equal(t, "error: there is no pool or capacity \"nowhere\" in any namespace; `idlecount status -A -o name` lists those that exist\n", stderr)
 		require.Equal(t, none, annotations(anchor.Name))
 		require.Equal(t, drained, annotations(second.Name))
 		code, stdout, _ = c.idlecount(t, "resume", "--all", "-o", "name")
@@ -89,7 +89,7 @@ func TestPausingAndDrainingOnARealCluster(t *testing.T) {
 		code, stdout, stderr := c.idlecount(t, "drain", "--all", "-n", "kube-public")
 		require.Equal(t, cli.ExitOK, code)
 		require.Empty(t, stdout)
-		require.Equal(t, "No pools in namespace kube-public.\n", stderr)
+		require.Equal(t, "No pools or capacities in namespace kube-public.\n", stderr)
 	})
 	t.Run("by somebody who may not", func(t *testing.T) {
 		code, _, stderr := c.idlecount(t, "drain", "--all", "--as", "jane")

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"idlecount.dev/idlecount/capacity"
 	"idlecount.dev/idlecount/pool"
 )
 
@@ -36,19 +37,25 @@ func newPlan(streams genericiooptions.IOStreams) *cobra.Command {
 look at the cluster. Nothing is written, and it doesn't matter whether a manager runs: with the file that one has, the plan
 is what it is about to do; with a changed file, what the change would do.
 
+Where room is held for jobs (idle_strategy = "pause" or "buffer", idle_pause_count), a second table has these capacities: for how
+many jobs room is wanted, the pause pods that there are, for how many jobs it would HOLD room, and the CHANGE that this is.
+
 A running manager also remembers failures and pauses after them, which can't be seen from here: it may create less at once.`,
 		Example: `  # What does a change of the file do?
   idlecount plan --config new.toml
 
   # Which pods would go, and why?
-  idlecount plan --config new.toml -o json | jq -r '.pools[].delete[] | "\(.pod) \(.reason)"'`,
+  idlecount plan --config new.toml -o json | jq -r '.pools[].delete[] | "\(.pod) \(.reason)"'
+
+  # Does it hold less room for jobs anywhere?
+  idlecount plan --config new.toml -o json | jq -r '.capacity[]? | select(.change < 0) | "\(.name) \(.change)"'`,
 		Args: args(cobra.NoArgs),
 		RunE: perform(o),
 	}
 	addConfig(cmd, &o.files)
 	addOutput(cmd, &o.output, "wide", "json", "yaml")
 	cmd.Flags().StringVar(&o.lease, "leader-elect-namespace", "",
-		"namespace of the managers' lease (default: of the lease that the pools name)")
+		"namespace of the managers' lease (default: of the lease that the pools, or else the capacities, name)")
 	o.connection.addFlags(cmd.Flags())
 	return cmd
 }
@@ -71,47 +78,79 @@ func (o *planOptions) run(ctx context.Context) error {
 	if o.lease != "" {
 		lease = o.lease + "/" + pool.DefaultLeaseName
 	}
-	previews, err := pool.Previews(ctx, pool.PreviewOptions{
-		Client: cluster, Config: cfg, Lease: lease, Now: o.now(),
-		Log: slog.New(slog.NewTextHandler(o.ErrOut, nil)),
-	})
+	log, now := slog.New(slog.NewTextHandler(o.ErrOut, nil)), o.now()
+	var list planList
+	list.Pools, lease, err = pool.Previews(ctx, pool.PreviewOptions{Client: cluster, Config: cfg, Lease: lease, Now: now, Log: log})
 	if err != nil {
 		return cluster.explain(err)
 	}
-	if err := o.print(previews); err != nil {
+	// One manager keeps both, so what pools name is meant for capacities, too.
+	list.Capacity, err = capacity.Previews(ctx, capacity.PreviewOptions{Client: cluster, Config: cfg, Lease: lease, Now: now, Log: log})
+	if err != nil {
+		return cluster.explain(err)
+	}
+	if err := o.print(list); err != nil {
 		return err
 	}
-	say(o.ErrOut, planSummary(previews))
+	say(o.ErrOut, list.summary())
 	return nil
 }
 
-func (o *planOptions) print(previews []pool.Preview) error {
-	list := struct {
-		Pools []pool.Preview `json:"pools"`
-	}{previews}
+// planList is what `plan` prints as JSON and YAML.
+type planList struct {
+	Pools    []pool.Preview     `json:"pools"`
+	Capacity []capacity.Preview `json:"capacity,omitempty"`
+}
+
+func (o *planOptions) print(list planList) error {
 	switch o.output {
 	case "json":
 		return writeJSON(o.Out, list)
 	case "yaml":
 		return writeYAML(o.Out, list)
 	default:
-		return writePlan(o.Out, previews, o.output == "wide", o.now())
+		return writePlans(o.Out, list, o.output == "wide", o.now())
 	}
 }
 
-func planSummary(previews []pool.Preview) string {
+// summary is one line about all.
+func (l planList) summary() string {
 	creates, deletes := 0, 0
-	for _, p := range previews {
+	for _, p := range l.Pools {
 		creates += p.Create
 		deletes += len(p.Delete)
 	}
+	text := fmt.Sprintf("%s: %s to create, %d to delete", count(len(l.Pools), "pool"), count(creates, "pod"), deletes)
 	if creates+deletes == 0 {
-		return count(len(previews), "pool") + ": nothing to create or delete"
+		text = count(len(l.Pools), "pool") + ": nothing to create or delete"
 	}
-	return fmt.Sprintf("%s: %s to create, %d to delete", count(len(previews), "pool"), count(creates, "pod"), deletes)
+	switch {
+	case len(l.Capacity) == 0:
+		return text
+	case len(l.Pools) == 0:
+		return capacitySummary(l.Capacity)
+	default:
+		return text + "; " + capacitySummary(l.Capacity)
+	}
 }
 
-func writePlan(w io.Writer, previews []pool.Preview, wide bool, now time.Time) error {
+// writePlans prints the table of pools, and that of capacities below it.
+func writePlans(w io.Writer, list planList, wide bool, now time.Time) error {
+	var b strings.Builder
+	if err := writePlan(&b, list.Pools, wide, now); err != nil {
+		return err
+	}
+	if len(list.Pools) > 0 && len(list.Capacity) > 0 {
+		b.WriteString("\n")
+	}
+	if err := writeCapacityPlan(&b, list.Capacity, wide, now); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func writePlan(b *strings.Builder, previews []pool.Preview, wide bool, now time.Time) error {
 	if len(previews) == 0 {
 		return nil
 	}
@@ -125,11 +164,7 @@ func writePlan(w io.Writer, previews []pool.Preview, wide bool, now time.Time) e
 			cells = append(cells, strconv.Itoa(n))
 		}
 		if wide {
-			next := ""
-			if p.NextChange != nil {
-				next = p.NextChange.In(now.Location()).Format("2006-01-02 15:04 MST")
-			}
-			cells = append(cells, p.Runner, next)
+			cells = append(cells, p.Runner, changeAt(p.NextChange, now))
 		}
 		rows = append(rows, cells)
 	}
@@ -137,7 +172,6 @@ func writePlan(w io.Writer, previews []pool.Preview, wide bool, now time.Time) e
 	if err != nil {
 		return err
 	}
-	var b strings.Builder
 	b.WriteString(lines[0] + "\n")
 	for i, p := range previews {
 		b.WriteString(lines[i+1] + "\n")
@@ -145,18 +179,30 @@ func writePlan(w io.Writer, previews []pool.Preview, wide bool, now time.Time) e
 			b.WriteString("  -> " + line + "\n")
 		}
 	}
-	_, err = io.WriteString(w, b.String())
-	return err
+	return nil
+}
+
+// changeAt is when another policy comes into force, in the timezone of this machine.
+func changeAt(next *time.Time, now time.Time) string {
+	if next == nil {
+		return ""
+	}
+	return next.In(now.Location()).Format("2006-01-02 15:04 MST")
+}
+
+// adder adds a line where something holds.
+func adder(lines *[]string) func(holds bool, line string) {
+	return func(holds bool, line string) {
+		if holds {
+			*lines = append(*lines, line)
+		}
+	}
 }
 
 // remarks are what a row doesn't show. wide names the pods.
 func remarks(p pool.Preview, wide bool) []string {
 	var lines []string
-	add := func(holds bool, line string) {
-		if holds {
-			lines = append(lines, line)
-		}
-	}
+	add := adder(&lines)
 	add(p.New, "the pool is new")
 	add(p.TakenFrom != "", "the managers of lease "+p.TakenFrom+" have the pool; it would be taken from them")
 	add(p.Paused, "paused; `idlecount resume` ends that")

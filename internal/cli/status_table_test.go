@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	capacitystatus "idlecount.dev/idlecount/capacity/status"
 	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/pool/status"
 )
@@ -62,7 +63,31 @@ func everyKind() statusList {
 				Unreadable: "no manager has written its status yet",
 			},
 		},
+		Capacity: everyCapacity(lease),
 	}
+}
+
+// everyCapacity is one capacity of each kind that a table can show.
+func everyCapacity(lease string) []capacitystatus.Row {
+	row := func(name string, want, hold, held, pending int) capacitystatus.Row {
+		return capacitystatus.Row{
+			Namespace: "ci", Name: name, Runner: "stock", Strategy: "pause", Policy: "default", Want: want, Hold: hold, Held: held, Pending: pending, Lease: lease,
+		}
+	}
+	all := []capacitystatus.Row{
+		row("stockstoc-pause", 5, 5, 3, 2), row("stockstoc-pause-0a1b2c3d4e", 4, 2, 2, 0), row("otherothe-pause", 0, 6, 6, 0),
+		row("pausedpau-pause", 2, 3, 3, 0), row("draineddr-pause", 0, 0, 1, 1), row("bufferbuf-pause", 7, 7, 0, 0),
+	}
+	all[0].Jobs, all[0].Waits = 7, "0/4 nodes are available:\n4 Insufficient cpu."
+	all[0].ScheduledMedian, all[0].ScheduledMost = new(0.0), new(2.0)
+	all[0].NextChange = new(noon.Add(6 * time.Hour))
+	all[1].Image = "registry.example.com/team/builder:1.26-bookworm"
+	all[1].Trouble = &capacitystatus.Trouble{
+		Reason: capacitystatus.Quota, Since: noon.Add(-90 * time.Second),
+		Message: "the ResourceQuotas of namespace ci leave room for 2; room for 1 more jobs is kept free (idle_quota_headroom)",
+	}
+	all[3].Paused, all[4].Drained, all[5].Strategy = true, true, "buffer"
+	return all
 }
 
 func TestTables(t *testing.T) {
@@ -95,21 +120,25 @@ func TestFormatsForMachines(t *testing.T) {
 func TestNamesOfPods(t *testing.T) {
 	streams, _, out, _ := genericiooptions.NewTestIOStreams()
 	o := &statusOptions{IOStreams: streams, output: "name", withPods: true}
-	list := statusList{Pools: []status.Pool{{Name: "p", Pods: []status.Pod{{Name: "p-a"}, {Name: "p-b"}}}, {Name: "q"}}}
+	list := statusList{
+		Pools:    []status.Pool{{Name: "p", Pods: []status.Pod{{Name: "p-a"}, {Name: "p-b"}}}, {Name: "q"}},
+		Capacity: []capacitystatus.Row{{Name: "c"}},
+	}
 	require.NoError(t, o.print(list))
-	require.Equal(t, "p-a\np-b\n", out.String())
+	require.Equal(t, "p-a\np-b\n", out.String(), "a capacity has no pods that anybody would name")
 }
 
 // An API server that refuses a pod may print the whole of it.
 func TestALongReasonIsCutInATableThatIsNotWide(t *testing.T) {
 	long := strings.Repeat("ö", 1000)
 	list := statusList{Pools: []status.Pool{{Managed: true, Short: 1, Shortfall: &status.Shortfall{Reason: status.Admission, Message: long, Since: noon}}}}
+	list.Capacity = []capacitystatus.Row{{Trouble: &capacitystatus.Trouble{Reason: capacitystatus.Admission, Message: long, Since: noon}}}
 	var narrow, wide bytes.Buffer
 	require.NoError(t, writeTables(&narrow, list, tableOptions{now: noon}))
 	require.NoError(t, writeTables(&wide, list, tableOptions{now: noon, wide: true}))
-	require.Contains(t, narrow.String(), "ö… (all of it with -o wide)")
-	require.Less(t, narrow.Len(), 1200)
-	require.Contains(t, wide.String(), long)
+	require.Equal(t, 2, strings.Count(narrow.String(), "ö… (all of it with -o wide)"))
+	require.Less(t, narrow.Len(), 2400)
+	require.Equal(t, 2, strings.Count(wide.String(), long))
 }
 
 func TestNoPoolsAreAnEmptyListForMachinesAndNothingForPeople(t *testing.T) {
@@ -131,7 +160,7 @@ func TestAWatchPrintsOnlyWhatIsNews(t *testing.T) {
 	o := &statusOptions{IOStreams: streams, output: "name", now: func() time.Time { return noon }}
 	pools := func(claimed int, renewed time.Time, state status.LeaseState) statusList {
 		return statusList{
-			Pools:    []status.Pool{{Name: "p", Managed: true, Claimed: claimed}},
+			Pools:    []status.Pool{{Name: "p", Managed: true, Claimed: claimed, Lease: "i/l"}},
 			Managers: []status.Manager{{Lease: "i/l", Holder: "a", Renewed: &renewed, State: state}},
 		}
 	}
@@ -146,6 +175,21 @@ func TestAWatchPrintsOnlyWhatIsNews(t *testing.T) {
 	require.NoError(t, o.show(s, pools(1, noon, status.Lapsed)))
 	require.Equal(t, "p\np\np\n", out.String())
 	require.Equal(t, "warning: no manager holds the lease i/l (a renewed it 0s ago): idle pods are not refilled\n", errOut.String(), "once")
+}
+
+func TestWhatDoesntHappenWithoutAManager(t *testing.T) {
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	o := &statusOptions{IOStreams: streams, now: func() time.Time { return noon }}
+	list := statusList{
+		Pools: []status.Pool{{Name: "p", Lease: "i/pools"}}, Capacity: []capacitystatus.Row{{Name: "c", Lease: "i/pools"}, {Name: "d", Lease: "i/room"}},
+	}
+	require.Equal(t, []string{"i/pools", "i/room"}, list.leases())
+	for _, lease := range list.leases() {
+		list.Managers = append(list.Managers, status.ManagerOf(lease, nil, noon))
+	}
+	o.warn(list)
+	require.Equal(t, "warning: no manager runs: there is no lease i/pools, idle pods are not refilled; start `idlecount run`\n"+
+		"warning: no manager runs: there is no lease i/room, room for jobs is not kept; start `idlecount run`\n", errOut.String())
 }
 
 func TestAConfigurationThatTheManagerCannotUseIsToldOnce(t *testing.T) {

@@ -13,6 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+
+	capacitystatus "idlecount.dev/idlecount/capacity/status"
+	"idlecount.dev/idlecount/factory"
 )
 
 const (
@@ -22,28 +25,48 @@ const (
 	lookAgain = 10 * time.Second
 )
 
-// follow prints the pools, and again whenever they change, until ctx ends. On a terminal each picture replaces the one
-// before, elsewhere it is appended.
+// follow prints pools and capacities, and again whenever they change, until ctx ends. On a terminal each picture replaces the
+// one before, elsewhere it is appended.
 func (o *statusOptions) follow(ctx context.Context, cluster *cluster) error {
-	factory := informers.NewSharedInformerFactoryWithOptions(cluster, 0,
-		informers.WithNamespace(o.namespace),
-		informers.WithTweakListOptions(func(l *metav1.ListOptions) { l.LabelSelector = o.selector() }))
-	anchors, pods := factory.Core().V1().ConfigMaps(), factory.Core().V1().Pods()
+	watched := func(selector string) informers.SharedInformerFactory {
+		return informers.NewSharedInformerFactoryWithOptions(cluster, 0, informers.WithNamespace(o.namespace),
+			informers.WithTweakListOptions(func(l *metav1.ListOptions) { l.LabelSelector = selector }))
+	}
+	ofPools, ofCapacities, ofJobs := watched(o.selector(factory.LabelPool)), watched(o.selector(factory.LabelCapacity)), watched(capacitystatus.JobSelector)
+	anchors, pods := ofPools.Core().V1().ConfigMaps(), ofPools.Core().V1().Pods()
+	capacities, pauses := ofCapacities.Core().V1().ConfigMaps(), ofCapacities.Core().V1().Pods()
+	jobs := ofJobs.Core().V1().Pods()
 	changed := make(chan struct{}, 1)
-	for _, informer := range []cache.SharedIndexInformer{anchors.Informer(), pods.Informer()} {
+	for _, informer := range []cache.SharedIndexInformer{anchors.Informer(), pods.Informer(), capacities.Informer(), pauses.Informer(), jobs.Informer()} {
 		if err := o.notify(informer, cluster, changed); err != nil {
 			return err
 		}
 	}
-	factory.StartWithContext(ctx)
-	defer factory.Shutdown()
-	factory.WaitForCacheSyncWithContext(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	start := func(f informers.SharedInformerFactory) {
+		f.StartWithContext(ctx)
+		f.WaitForCacheSyncWithContext(ctx)
+	}
+	for _, f := range []informers.SharedInformerFactory{ofPools, ofCapacities, ofJobs} {
+		defer f.Shutdown()
+	}
+	defer cancel()
+	start(ofPools)
+	start(ofCapacities)
 
 	screen := &screen{redraw: isTerminal(o.Out)}
 	again := time.NewTicker(lookAgain)
 	defer again.Stop()
 	for ctx.Err() == nil {
-		list, err := o.compute(ctx, cluster, items(anchors.Lister().List), items(pods.Lister().List))
+		p := picture{
+			anchors: items(anchors.Lister().List), pods: items(pods.Lister().List),
+			capacities: items(capacities.Lister().List), pauses: items(pauses.Lister().List),
+		}
+		if len(p.capacities) > 0 { // else nobody asks for the jobs, and there may be many
+			start(ofJobs)
+			p.jobs = items(jobs.Lister().List)
+		}
+		list, err := o.compute(ctx, cluster, p)
 		if err != nil && ctx.Err() == nil {
 			say(o.ErrOut, "warning: "+cluster.explain(err).Error())
 		}
@@ -128,8 +151,8 @@ func (o *statusOptions) show(s *screen, list statusList) error {
 		return err
 	}
 	o.warn(list)
-	if len(list.Pools)+len(list.Capacity) == 0 {
-		say(o.ErrOut, strings.Join(slices.Concat([]string{"No pools"}, o.names, []string{o.where()}), " ")+" yet; waiting for some.")
+	if list.empty() {
+		say(o.ErrOut, strings.Join(slices.Concat([]string{none}, o.names, []string{o.where()}), " ")+" yet; waiting for some.")
 	}
 	return nil
 }

@@ -54,9 +54,9 @@ func ManagerOf(name string, lease *coordinationv1.Lease, now time.Time) Manager 
 	return m
 }
 
-// Warning is what a user has to know of a manager that isn't there; "" where there is nothing to say.
-func (m Manager) Warning(now time.Time) string {
-	const effect = "idle pods are not refilled"
+// Warning is what a user has to know of a manager that isn't there, and of the effect of that; "" where there is nothing to
+// say.
+func (m Manager) Warning(now time.Time, effect string) string {
 	switch m.State {
 	case Absent:
 		return fmt.Sprintf("no manager runs: there is no lease %s, %s; start `idlecount run`", m.Lease, effect)

@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	capacitystatus "idlecount.dev/idlecount/capacity/status"
+	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/pool/status"
+)
+
+// statusList is what `status` prints as JSON and YAML.
+type statusList struct {
+	Pools    []status.Pool        `json:"pools"`
+	Managers []status.Manager     `json:"managers"` // of those pools and capacities, by lease
+	Capacity []capacitystatus.Row `json:"capacity,omitempty"`
+}
+
+func (l statusList) empty() bool { return len(l.Pools)+len(l.Capacity) == 0 }
+
+// names are those of the pools, then those of the capacities.
+func (l statusList) names() []string {
+	var names []string
+	for _, p := range l.Pools {
+		names = append(names, p.Name)
+	}
+	for _, c := range l.Capacity {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+// leases are those that pools and capacities name, each once.
+func (l statusList) leases() []string {
+	var named []string
+	add := func(lease string) {
+		if lease != "" && !slices.Contains(named, lease) {
+			named = append(named, lease)
+		}
+	}
+	for _, p := range l.Pools {
+		add(p.Lease)
+	}
+	for _, c := range l.Capacity {
+		add(c.Lease)
+	}
+	return named
+}
+
+// picture is what the cluster holds at a time of what was asked for.
+type picture struct {
+	anchors    []corev1.ConfigMap // of pools
+	pods       []corev1.Pod       // of pools
+	capacities []corev1.ConfigMap // their anchors
+	pauses     []corev1.Pod       // pause pods
+	jobs       []corev1.Pod       // of all runners; only read where there are capacities
+}
+
+// rows puts a picture together.
+func (p picture) rows(withPods bool) statusList {
+	return statusList{
+		Pools: status.Pools(p.anchors, p.pods, withPods), Managers: []status.Manager{},
+		Capacity: capacitystatus.Rows(p.capacities, p.pauses, p.jobs),
+	}
+}
+
+// selector selects, of what has a label, that of the pools or capacities that were asked for.
+func (o *statusOptions) selector(label string) string {
+	if len(o.names) == 0 {
+		return label
+	}
+	return label + " in (" + strings.Join(o.names, ",") + ")"
+}
+
+// anchors reads the ConfigMaps of what was asked for.
+func (o *statusOptions) anchors(ctx context.Context, client kubernetes.Interface) (picture, error) {
+	pools, err := client.CoreV1().ConfigMaps(o.namespace).List(ctx, metav1.ListOptions{LabelSelector: o.selector(factory.LabelPool)})
+	if err != nil {
+		return picture{}, fmt.Errorf("list the pools' ConfigMaps: %w", err)
+	}
+	capacities, err := client.CoreV1().ConfigMaps(o.namespace).List(ctx, metav1.ListOptions{LabelSelector: o.selector(factory.LabelCapacity)})
+	if err != nil {
+		return picture{}, fmt.Errorf("list the capacities' ConfigMaps: %w", err)
+	}
+	return picture{anchors: pools.Items, capacities: capacities.Items}, nil
+}
+
+// read takes one picture of what was asked for.
+func (o *statusOptions) read(ctx context.Context, client kubernetes.Interface) (statusList, error) {
+	p, err := o.anchors(ctx, client)
+	if err != nil {
+		return statusList{}, err
+	}
+	pods := func(what, selector string) []corev1.Pod {
+		if err != nil {
+			return nil
+		}
+		var list *corev1.PodList
+		if list, err = client.CoreV1().Pods(o.namespace).List(ctx, metav1.ListOptions{LabelSelector: selector}); err != nil {
+			err = fmt.Errorf("list %s: %w", what, err)
+			return nil
+		}
+		return list.Items
+	}
+	p.pods = pods("the pools' pods", o.selector(factory.LabelPool))
+	if len(p.capacities) > 0 {
+		p.pauses = pods("pause pods", o.selector(factory.LabelCapacity))
+		p.jobs = pods("the pods of jobs", capacitystatus.JobSelector)
+	}
+	if err != nil {
+		return statusList{}, err
+	}
+	return o.compute(ctx, client, p)
+}
+
+func (o *statusOptions) compute(ctx context.Context, client kubernetes.Interface, p picture) (statusList, error) {
+	list := p.rows(o.withPods)
+	var err error
+	list.Managers, err = o.managers(ctx, client, list)
+	return list, err
+}
+
+// managers reads the leases that pools and capacities name. A lease that this user may not read is no error: they are.
+func (o *statusOptions) managers(ctx context.Context, client kubernetes.Interface, list statusList) ([]status.Manager, error) {
+	managers := []status.Manager{}
+	for _, lease := range list.leases() {
+		namespace, name, _ := strings.Cut(lease, "/")
+		found, err := client.CoordinationV1().Leases(namespace).Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			managers = append(managers, status.ManagerOf(lease, found, o.now()))
+		case apierrors.IsNotFound(err):
+			managers = append(managers, status.ManagerOf(lease, nil, o.now()))
+		case apierrors.IsForbidden(err):
+			managers = append(managers, status.Manager{Lease: lease, State: status.Unknown})
+		default:
+			return nil, fmt.Errorf("get the managers' lease %s: %w", lease, err)
+		}
+	}
+	return managers, nil
+}
