@@ -176,7 +176,6 @@ func (g *ground) keep(cfg *config.Config) *keeper {
 // no other.
 func (g *ground) asAccount() *ground {
 	g.t.Helper()
-	ctx, role := context.WithoutCancel(g.t.Context()), metav1.ObjectMeta{Name: "keeper-" + g.token, Namespace: g.namespace}
 	rules := []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list", "watch", "create", "patch", "delete"}},
@@ -189,24 +188,34 @@ func (g *ground) asAccount() *ground {
 	for _, p := range capacity.ClusterPermissions() {
 		whole = append(whole, p.PolicyRule)
 	}
-	rbac, subject := g.client.RbacV1(), []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: role.Name}}
-	_, err := rbac.Roles(g.namespace).Create(ctx, &rbacv1.Role{ObjectMeta: role, Rules: rules}, metav1.CreateOptions{})
-	require.NoError(g.t, err)
-	_, err = rbac.RoleBindings(g.namespace).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: role, Subjects: subject, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
-	}, metav1.CreateOptions{})
-	require.NoError(g.t, err)
-	_, err = rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: role.Name}, Rules: whole}, metav1.CreateOptions{})
+	account := g.allowed(rules)
+	ctx, rbac, name := context.WithoutCancel(g.t.Context()), g.client.RbacV1(), metav1.ObjectMeta{Name: "keeper-" + g.token}
+	_, err := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: name, Rules: whole}, metav1.CreateOptions{})
 	require.NoError(g.t, err)
 	_, err = rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role.Name}, Subjects: subject,
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		ObjectMeta: name, Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: name.Name}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name.Name},
 	}, metav1.CreateOptions{})
 	require.NoError(g.t, err)
 	g.t.Cleanup(func() {
-		require.NoError(g.t, rbac.ClusterRoleBindings().Delete(ctx, role.Name, metav1.DeleteOptions{}))
-		require.NoError(g.t, rbac.ClusterRoles().Delete(ctx, role.Name, metav1.DeleteOptions{}))
+		require.NoError(g.t, rbac.ClusterRoleBindings().Delete(ctx, name.Name, metav1.DeleteOptions{}))
+		require.NoError(g.t, rbac.ClusterRoles().Delete(ctx, name.Name, metav1.DeleteOptions{}))
 	})
+	return account
+}
+
+// allowed is the ground with a client that may do this in its namespace, and nothing else.
+func (g *ground) allowed(rules []rbacv1.PolicyRule) *ground {
+	g.t.Helper()
+	ctx, role := context.WithoutCancel(g.t.Context()), metav1.ObjectMeta{Name: "keeper-" + g.token, Namespace: g.namespace}
+	rbac := g.client.RbacV1()
+	_, err := rbac.Roles(g.namespace).Create(ctx, &rbacv1.Role{ObjectMeta: role, Rules: rules}, metav1.CreateOptions{})
+	require.NoError(g.t, err)
+	_, err = rbac.RoleBindings(g.namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: role, Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: role.Name}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+	}, metav1.CreateOptions{})
+	require.NoError(g.t, err)
 	as := rest.CopyConfig(g.rest)
 	as.Impersonate.UserName = role.Name
 	account := *g

@@ -152,7 +152,7 @@ func TestPausingAndDrainingRoomOnARealCluster(t *testing.T) {
 	})
 }
 
-// TestStatusFollowsRoomOnARealCluster: each change is shown when it happens, and not with the next look that comes anyway.
+// TestStatusFollowsRoomOnARealCluster: the anchor, pause pods and the pods of jobs are watched.
 func TestStatusFollowsRoomOnARealCluster(t *testing.T) {
 	t.Parallel()
 	c := onCluster(t)
