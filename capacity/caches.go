@@ -157,7 +157,8 @@ func live(informer cache.SharedIndexInformer, value string) []*corev1.Pod {
 	return pods
 }
 
-// slim leaves of a pod what passes read: its labels, the image of build, its node, what became of it.
+// slim leaves of a pod what passes read: its labels, the image of build, its node, what became of it, and whether a driver
+// has asked for its room.
 func slim(obj any) (any, error) {
 	if accessor, err := meta.Accessor(obj); err == nil {
 		accessor.SetManagedFields(nil)
@@ -170,7 +171,11 @@ func slim(obj any) (any, error) {
 	for _, c := range pod.Spec.Containers {
 		spec.Containers = append(spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
 	}
-	pod.Spec, pod.Annotations = spec, nil
+	var annotations map[string]string
+	if since, ok := pod.Annotations[factory.AnnotationGivenBack]; ok {
+		annotations = map[string]string{factory.AnnotationGivenBack: since}
+	}
+	pod.Spec, pod.Annotations = spec, annotations
 	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, NominatedNodeName: pod.Status.NominatedNodeName}
 	return pod, nil
 }

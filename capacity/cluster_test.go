@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"idlecount.dev/idlecount/capacity/status"
 	"idlecount.dev/idlecount/config"
@@ -198,6 +201,31 @@ func TestQuotaIsGivenBackBeforeJobsAreRefused(t *testing.T) {
 	}
 	g.finish("job-0", "job-1", "job-2", "job-3", "job-4")
 	await(t, "and comes back", func() bool { return g.replicas() == 3 })
+}
+
+// TestAQuotaIsFilledOnce: a quota counts a pod before the watch shows it, and that is not taken for somebody else's pod.
+func TestAQuotaIsFilledOnce(t *testing.T) {
+	t.Parallel()
+	const room = 12
+	g := newGround(t)
+	g.quota("requests.cpu", strconv.Itoa(room))
+	changes, err := g.client.CoreV1().Pods(g.namespace).Watch(t.Context(), metav1.ListOptions{LabelSelector: factory.LabelCapacity})
+	require.NoError(t, err)
+	defer changes.Stop()
+	g.keep(g.config(`idle_strategy = "pause"`, fmt.Sprintf("idle_count = %d", 2*room), "idle_quota_headroom = 0"))
+	await(t, "the quota is full", func() bool { return g.replicas() == room && len(g.pods(factory.LabelCapacity)) == room })
+	_, err = g.client.CoreV1().ResourceQuotas(g.namespace).Patch(t.Context(), "ci", types.MergePatchType, []byte(`{"spec":{"hard":{"requests.cpu":"14"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	await(t, "and full again", func() bool { return g.replicas() == room+2 && len(g.pods(factory.LabelCapacity)) == room+2 })
+	seen := map[string]bool{}
+	for len(changes.ResultChan()) > 0 || len(seen) < room+2 {
+		event := <-changes.ResultChan()
+		require.NotEqual(t, watch.Deleted, event.Type, "a pause pod has come and gone")
+		pod, ok := event.Object.(*corev1.Pod)
+		require.True(t, ok, "%v", event)
+		seen[pod.Name] = true
+	}
+	require.Len(t, seen, room+2)
 }
 
 // TestANamespaceThatIsStrictTakesPausePods: Pod Security "restricted", and a quota that asks for limits.

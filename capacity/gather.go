@@ -24,7 +24,8 @@ type part struct {
 	before        status.Status
 	want          plan.Want
 	have          plan.Have
-	held, pending int // pause pods that have a node, and that have none
+	held, pending int       // pause pods that have a node, and that have none
+	again         time.Time // when to look at the quotas again; zero = when they change
 	memory        *memory
 }
 
@@ -33,16 +34,20 @@ func (p *part) outdated() bool {
 	return p.deployment != nil && p.deployment.Annotations[factory.AnnotationTemplate] != p.hash
 }
 
-// lowered is what quotas leave room for, as long as they say the same: used falls a moment after pods have gone, and to
-// look again meanwhile would take them for somebody else's.
-type lowered struct {
-	seen string
-	room int
+// tally is when what quotas leave room for was worked out last, and what that has been of late. It is worked out again when a
+// quota has changed or a pause pod has come. Not when one has gone: used falls a moment later, and to look at it
+// meanwhile would take the pod that has gone for somebody else's.
+type tally struct {
+	of     string // the pause pod and the headroom that it is for
+	quotas string // their versions
+	pods   int
+	rooms  plan.Rooms
 }
 
 // scene is a namespace at one time: what passes act on and previews tell of.
 type scene struct {
-	now    time.Time
+	now    time.Time // by which policies go
+	passed time.Time // by which it is seen how long something holds; the two differ in tests only
 	cache  *namespaceCache
 	recall func(key) *memory
 }
@@ -75,7 +80,12 @@ func (s scene) see(one *spec) *part {
 		p.want.Drained = p.anchor.Annotations[factory.AnnotationDrained] == "true"
 		p.want.Paused = p.anchor.Annotations[factory.AnnotationPaused] == "true"
 	}
-	p.held, p.pending = s.pauses(k.name)
+	given := 0
+	p.held, p.pending, given = s.pauses(k.name)
+	if given > 0 {
+		p.memory.givenAt = s.now
+	}
+	p.have.Given = plan.Given{Left: p.held + p.pending - given, At: p.memory.givenAt}
 	if d := p.deployment; d != nil {
 		p.have.Held = int(*d.Spec.Replicas)
 		p.have.Surplus, _ = time.Parse(time.RFC3339, d.Annotations[factory.AnnotationSurplusSince]) // zero where there is none
@@ -94,16 +104,20 @@ func (s scene) see(one *spec) *part {
 	return p
 }
 
-// pauses counts the pause pods of a capacity: those that have a node, and those that have none.
-func (s scene) pauses(name string) (held, pending int) {
+// pauses counts the pause pods of a capacity: those that have a node, those that have none, and those of both whose room a
+// driver has asked for.
+func (s scene) pauses(name string) (held, pending, given int) {
 	for _, pod := range live(s.cache.pauses, name) {
 		if pod.Spec.NodeName != "" {
 			held++
 		} else {
 			pending++
 		}
+		if pod.Annotations[factory.AnnotationGivenBack] != "" {
+			given++
+		}
 	}
-	return held, pending
+	return held, pending, given
 }
 
 // jobsOf counts the jobs for which a capacity is: those with its image, or those whose image has none of its own.
@@ -153,16 +167,25 @@ func shareLimit(r config.Runner, jobs, idle int, parts []*part) {
 // quotaRoom is what the quotas of the namespace leave.
 func (s scene) quotaRoom(p *part) int {
 	var quotas []*corev1.ResourceQuota
-	seen := p.hash + fmt.Sprint(p.runner.QuotaHeadroom())
+	of, versions, pods := p.hash+fmt.Sprint(p.runner.QuotaHeadroom()), "", p.held+p.pending
 	for _, key := range slices.Sorted(slices.Values(s.cache.quotas.GetStore().ListKeys())) {
 		if obj, exists, err := s.cache.quotas.GetStore().GetByKey(key); err == nil && exists {
 			if q, ok := obj.(*corev1.ResourceQuota); ok {
-				quotas, seen = append(quotas, q), seen+" "+q.ResourceVersion
+				quotas, versions = append(quotas, q), versions+" "+q.ResourceVersion
 			}
 		}
 	}
-	if m := &p.memory.quota; m.seen != seen {
-		*m = lowered{seen, plan.QuotaRoom(quotas, p.pause, p.job, p.held+p.pending, p.runner.QuotaHeadroom())}
+	m := &p.memory.tally
+	if m.of != of {
+		*m = tally{of: of, quotas: "none yet"}
 	}
-	return p.memory.quota.room
+	if m.quotas != versions || pods > m.pods {
+		m.quotas, m.pods = versions, pods
+		m.rooms.See(s.passed, plan.QuotaRoom(quotas, p.pause, p.job, pods, p.runner.QuotaHeadroom()))
+	}
+	room, again := m.rooms.For(s.passed, p.have.Held)
+	if !again.IsZero() {
+		p.again = s.now.Add(again.Sub(s.passed))
+	}
+	return room
 }

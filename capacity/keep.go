@@ -3,6 +3,7 @@ package capacity
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,11 +39,16 @@ func (t *term) keep(ctx context.Context, p *part) (time.Time, error) {
 	if werr := t.writeStatus(ctx, p, d.Result, d.trouble); werr != nil && err == nil {
 		err = werr
 	}
-	next := p.calendar.NextChange(p.now)
-	if !d.LookAt.IsZero() && (next.IsZero() || d.LookAt.Before(next)) {
-		next = d.LookAt
+	return first(p.calendar.NextChange(p.now), d.LookAt, p.again), err
+}
+
+// first is the earliest of times, of which zero ones are never.
+func first(times ...time.Time) time.Time {
+	times = slices.DeleteFunc(times, time.Time.IsZero)
+	if len(times) == 0 {
+		return time.Time{}
 	}
-	return next, err
+	return slices.MinFunc(times, time.Time.Compare)
 }
 
 // ask finds out what the cluster has that a decision about a capacity goes by.

@@ -133,7 +133,8 @@ type key struct{ namespace, name string }
 type memory struct {
 	trouble  string // as the log has it
 	owned    bool   // whether the anchor has named this manager's lease in this term
-	quota    lowered
+	tally    tally
+	givenAt  time.Time // when a pause pod was last seen whose room a driver has asked for
 	anchorAt time.Time // when this term made the anchor
 	madeAt   time.Time // when this term made the Deployment
 	buffer   string    // what the buffer was made of, at bufferAt

@@ -79,7 +79,7 @@ func (t *term) ensure(watching context.Context, namespace string) (*namespaceCac
 // sync makes a pass over a namespace. something says whether anything of this manager is in it.
 func (t *term) sync(ctx context.Context, namespace string, n *namespaceCache) (next time.Time, something bool, err error) {
 	var errs []error
-	s := scene{now: t.clock.Now(), cache: n, recall: t.memoryOf}
+	s := scene{now: t.clock.Now(), passed: time.Now(), cache: n, recall: t.memoryOf}
 	for _, list := range t.specs.byRunner(namespace) {
 		for _, p := range s.gather(list) {
 			at, err := t.keep(ctx, p)

@@ -141,7 +141,8 @@ func TestPausedAndDrainedRoom(t *testing.T) {
 	p = g.preview(more)
 	require.True(t, p.Drained)
 	require.False(t, p.Paused)
-	require.Equal(t, []int{0, -2}, []int{p.Hold, p.Change})
+	require.Zero(t, p.Hold)
+	require.Contains(t, []int{-2, 0}, p.Change, "the keeper may have been faster")
 	await(t, "all go", func() bool { return g.replicas() == 0 && len(g.pods(factory.LabelCapacity)) == 0 })
 
 	g.annotate(resumedBy)

@@ -25,6 +25,10 @@ const LabelCapacity = Prefix + "capacity"
 // goes an idle time later, whoever leads then.
 const AnnotationSurplusSince = Prefix + "surplus-since"
 
+// AnnotationGivenBack is on a pause pod whose room in a quota the driver of a job has asked for: since when, RFC 3339. The
+// manager holds one fewer for it, and a pod-deletion-cost of -1 makes the ReplicaSet choose this one.
+const AnnotationGivenBack = Prefix + "given-back"
+
 // pauseContainer is the name of a pause pod's only container.
 const pauseContainer = "pause"
 

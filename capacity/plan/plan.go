@@ -30,7 +30,18 @@ type Have struct {
 	Surplus  time.Time // since when more is there than is wanted; zero = it isn't
 	Room     int       // the most that the runner's limit and max_pause_pods leave; NoBound = any number
 	QuotaFor int       // the most that the namespace's quotas leave; NoBound = any number
+	Given    Given
 }
+
+// Given is the room that drivers have asked for, whose jobs' pods a quota refuses.
+type Given struct {
+	Left int       // pause pods that are there and whose room nobody has asked for
+	At   time.Time // when somebody asked last; zero = nobody did
+}
+
+// jobComes is how long room that a driver has asked for is left to it: pause pods have to go, the quota has to count anew,
+// and the driver asks again several times a second.
+const jobComes = 10 * time.Second
 
 // NoBound is a bound that bounds nothing.
 const NoBound = math.MaxInt
@@ -75,10 +86,15 @@ func Plan(now time.Time, want Want, have Have) Result {
 			r.Hold, r.LookAt = have.Held, end
 		}
 	}
+	quota := have.QuotaFor
+	asked := now.Before(have.Given.At.Add(jobComes))
+	if asked {
+		quota = min(quota, have.Held, have.Given.Left)
+	}
 	for _, b := range []struct {
 		bound Bound
 		room  int
-	}{{Limit, have.Room}, {Quota, have.QuotaFor}} {
+	}{{Limit, have.Room}, {Quota, quota}} {
 		if room := max(0, b.room); r.Hold > room {
 			r.Hold = room
 			if room < r.Wanted && !want.Paused {
@@ -88,6 +104,9 @@ func Plan(now time.Time, want Want, have Have) Result {
 	}
 	if r.Hold <= r.Wanted {
 		r.Surplus, r.LookAt = time.Time{}, time.Time{}
+	}
+	if asked && r.Bound == Quota {
+		r.LookAt = have.Given.At.Add(jobComes)
 	}
 	return r
 }

@@ -70,6 +70,22 @@ func TestPlan(t *testing.T) {
 			plan.Want{Count: 1, IdleTime: time.Hour}, plan.Have{Held: 5, QuotaFor: 3},
 			plan.Result{Wanted: 1, Hold: 3, Surplus: now, LookAt: now.Add(time.Hour)},
 		},
+		"what a driver asks for goes at once": {
+			plan.Want{Count: 5, IdleTime: time.Hour}, plan.Have{Held: 5, Given: plan.Given{Left: 3, At: now}},
+			plan.Result{Wanted: 5, Hold: 3, Bound: plan.Quota, LookAt: now.Add(10 * time.Second)},
+		},
+		"and once, though its pods are still going": {
+			plan.Want{Count: 5, IdleTime: time.Hour}, plan.Have{Held: 3, Given: plan.Given{Left: 3, At: now}},
+			plan.Result{Wanted: 5, Hold: 3, Bound: plan.Quota, LookAt: now.Add(10 * time.Second)},
+		},
+		"until the driver has had time for its job": {
+			plan.Want{Count: 5, IdleTime: time.Hour}, plan.Have{Held: 3, Given: plan.Given{Left: 3, At: ago(9 * time.Second)}},
+			plan.Result{Wanted: 5, Hold: 3, Bound: plan.Quota, LookAt: now.Add(time.Second)},
+		},
+		"then it comes back": {
+			plan.Want{Count: 5, IdleTime: time.Hour}, plan.Have{Held: 3, Given: plan.Given{Left: 3, At: ago(10 * time.Second)}},
+			plan.Result{Wanted: 5, Hold: 5},
+		},
 		"no room is none": {
 			plan.Want{Count: 5}, plan.Have{Held: 5, Room: -3}, plan.Result{Wanted: 5, Bound: plan.Limit},
 		},
@@ -96,7 +112,13 @@ func TestSafety(t *testing.T) {
 		if rnd.IntN(2) == 0 {
 			have.Surplus = now.Add(-time.Duration(rnd.IntN(5)) * time.Minute)
 		}
+		if rnd.IntN(3) == 0 {
+			have.Given = plan.Given{Left: rnd.IntN(10), At: now.Add(-time.Duration(rnd.IntN(15)) * time.Second)}
+		}
 		r := plan.Plan(now, want, have)
+		if now.Sub(have.Given.At) < 10*time.Second {
+			require.LessOrEqual(t, r.Hold, min(have.Held, have.Given.Left), "seed %d", seed)
+		}
 		require.LessOrEqual(t, r.Hold, max(0, have.Room), "seed %d", seed)
 		require.LessOrEqual(t, r.Hold, have.QuotaFor, "seed %d", seed)
 		require.LessOrEqual(t, r.Hold, max(r.Wanted, have.Held), "seed %d", seed)
