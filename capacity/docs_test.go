@@ -48,7 +48,10 @@ func TestTheDocumentation(t *testing.T) {
 	require.Equal(t, 6, count)
 
 	var tests strings.Builder
-	for _, file := range []string{"cluster_test.go", "status/rows_test.go", "../factory/pause_test.go", "../e2e/capacity_test.go"} {
+	for _, file := range []string{
+		"cluster_test.go", "status/rows_test.go", "../factory/pause_test.go", "../e2e/capacity_test.go",
+		"../executor-plugin/giveback_cluster_test.go", "../executor-plugin/refused_cluster_test.go",
+	} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		tests.Write(text)

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -10,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"idlecount.dev/idlecount/executor-plugin/diagnosis"
 	"idlecount.dev/idlecount/factory"
@@ -18,16 +21,19 @@ import (
 )
 
 const (
-	// maxGivenBack bounds how many idle pods one job may cost.
+	// maxGivenBack bounds how many pods one job may cost.
 	maxGivenBack = 8
 	// roomWait is how long a quota may go on counting pods that were deleted: they have to end, and a controller has to count
 	// anew. A manager leaves the room alone for about as long.
 	roomWait = 10 * time.Second
+	// giveBackTries is how often pods are looked for where other drivers gave the same ones back first.
+	giveBackTries = 4
 	// roomPause is how often it is tried meanwhile.
 	roomPause = 150 * time.Millisecond
 )
 
-// room is what a driver does about a quota that refuses its pod: it gives idle pods back, which nobody is waiting for.
+// room is what a driver does about a quota that refuses its pod: it gives pause pods and idle pods back, which nobody is
+// waiting for.
 type room struct {
 	given int
 	used  corev1.ResourceList // when pods were given back last
@@ -36,7 +42,8 @@ type room struct {
 }
 
 // next says what to do after a refusal: wait a moment for pods that were given back (0 more), give back up to so many
-// more, or neither, with -1. A quota that doesn't count less for pods that are gone doesn't count our idle pods at all.
+// more, or neither, with -1. A quota that doesn't count less by then doesn't count our pods at all, or no manager is there
+// that takes pause pods away.
 func (r *room) next(q diagnosis.Quota, now time.Time) int {
 	if r.given > 0 {
 		for name, before := range r.used {
@@ -56,32 +63,25 @@ func (r *room) next(q diagnosis.Quota, now time.Time) int {
 	return maxGivenBack - r.given
 }
 
-// makeRoom gives back idle pods that make room in the quota, whoever's pool they are of, and says so. It returns whether
-// there is something to wait for.
+// makeRoom gives back pause pods and idle pods that make room in the quota, whoever's they are, and says so. It returns
+// whether there is something to wait for.
 func (w want) makeRoom(ctx context.Context, r *room, q diagnosis.Quota) (bool, error) {
 	most := r.next(q, time.Now())
 	if most <= 0 {
 		return most == 0, nil
 	}
-	list, err := w.client.List(ctx, metav1.ListOptions{
-		LabelSelector: labels.Set{factory.LabelState: factory.StateIdle}.String(),
-		FieldSelector: "status.phase!=Succeeded,status.phase!=Failed",
-	})
-	if err != nil {
-		return false, err
-	}
 	var gone []string
-	for _, pod := range surrender(list.Items, q.Short, most) {
-		// Not one that was claimed meanwhile.
-		err := w.client.Delete(ctx, pod.Name, metav1.DeleteOptions{
-			GracePeriodSeconds: new(int64(dropGrace)),
-			Preconditions:      &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
-		})
-		switch {
-		case err == nil:
-			gone = append(gone, fmt.Sprintf("%s of pool %s", pod.Name, pod.Labels[factory.LabelPool]))
-		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
-			return false, fmt.Errorf("give back idle pod %s: %w", nameOf(pod), err)
+	for range giveBackTries {
+		pods, err := w.spare(ctx)
+		if err != nil {
+			return false, err
+		}
+		picked := surrender(pods, q.Short, most)
+		if gone, err = w.giveBack(ctx, picked); err != nil {
+			return false, err
+		}
+		if len(gone) > 0 || len(picked) == 0 {
+			break // but where others were faster with all of them
 		}
 	}
 	if len(gone) == 0 {
@@ -92,26 +92,104 @@ func (w want) makeRoom(ctx context.Context, r *room, q diagnosis.Quota) (bool, e
 	return true, nil
 }
 
-// surrender picks the idle pods to delete so that a quota has room: few, and those first that are of least use. None where
-// all that may be deleted would not do: then nothing is gained.
-func surrender(pods []corev1.Pod, short corev1.ResourceList, most int) []*corev1.Pod {
-	var idle []*corev1.Pod
-	for i := range pods {
-		if phase := factory.PhaseOf(&pods[i]); phase == factory.Idle || phase == factory.Warming {
-			idle = append(idle, &pods[i])
+// spare lists the pods that may be given back, in an order that differs from that of other drivers.
+func (w want) spare(ctx context.Context) ([]corev1.Pod, error) {
+	var pods []corev1.Pod
+	for _, selector := range []string{factory.LabelState + "=" + factory.StateIdle, factory.LabelCapacity} {
+		list, err := w.client.List(ctx, metav1.ListOptions{LabelSelector: selector, FieldSelector: "status.phase!=Succeeded,status.phase!=Failed"})
+		if err != nil {
+			return nil, err
+		}
+		pods = append(pods, list.Items...)
+	}
+	rand.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
+	return pods, nil
+}
+
+// giveBack gives pods back, each in the version that was looked at: not one that was claimed meanwhile, or that another
+// driver has given back. It returns what was given.
+func (w want) giveBack(ctx context.Context, pods []*corev1.Pod) (gone []string, err error) {
+	for _, pod := range pods {
+		what, err := w.giveBackOne(ctx, pod)
+		switch {
+		case err == nil:
+			gone = append(gone, what)
+		case !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
+			return gone, fmt.Errorf("give back pod %s: %w", nameOf(pod), err)
 		}
 	}
-	slices.SortStableFunc(idle, func(a, b *corev1.Pod) int {
-		readyA, readyB := factory.ReadySince(a), factory.ReadySince(b)
-		switch {
-		case readyA == nil || readyB == nil:
-			return ready(readyA) - ready(readyB) // one that still starts is the longest way from being of use
-		default:
-			return readyA.Compare(readyB.Time) // the oldest expires first
+	return gone, nil
+}
+
+// giveBackOne deletes an idle pod. A pause pod is only marked: if it were deleted, its ReplicaSet would make another one in
+// its place before the job's pod could be made. It is the manager that takes it away, by wanting one fewer.
+func (w want) giveBackOne(ctx context.Context, pod *corev1.Pod) (what string, err error) {
+	if capacity := pod.Labels[factory.LabelCapacity]; capacity != "" {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": pod.UID, "resourceVersion": pod.ResourceVersion,
+			"annotations": map[string]string{factory.AnnotationGivenBack: time.Now().UTC().Format(time.RFC3339), corev1.PodDeletionCost: "-1"},
+		}})
+		if err != nil {
+			return "", err
 		}
+		_, err = w.client.Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return fmt.Sprintf("the room of pause pod %s (capacity %s)", pod.Name, capacity), err
+	}
+	return fmt.Sprintf("%s of pool %s", pod.Name, pod.Labels[factory.LabelPool]), w.client.Delete(ctx, pod.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64(dropGrace)),
+		Preconditions:      &metav1.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion},
+	})
+}
+
+// use is how much would be lost with a pod, the least first. Of pause pods a ReplicaSet takes those first that have no node.
+type use int
+
+const (
+	pauseWithoutNode use = iota
+	pauseOnNode
+	warming
+	idle
+	inUse // not to be given back
+)
+
+func useOf(pod *corev1.Pod) use {
+	if pod.Labels[factory.LabelCapacity] != "" {
+		switch {
+		case pod.DeletionTimestamp != nil, pod.Annotations[factory.AnnotationGivenBack] != "":
+			return inUse
+		case pod.Spec.NodeName == "":
+			return pauseWithoutNode
+		default:
+			return pauseOnNode
+		}
+	}
+	switch factory.PhaseOf(pod) {
+	case factory.Warming:
+		return warming // the longest way from being of use
+	case factory.Idle:
+		return idle
+	default:
+		return inUse
+	}
+}
+
+// surrender picks the pods to give back so that a quota has room: few, and those first that are of least use. None where all
+// that may go would not do: then nothing is gained.
+func surrender(pods []corev1.Pod, short corev1.ResourceList, most int) []*corev1.Pod {
+	var spare []*corev1.Pod
+	for i := range pods {
+		if useOf(&pods[i]) != inUse {
+			spare = append(spare, &pods[i])
+		}
+	}
+	slices.SortStableFunc(spare, func(a, b *corev1.Pod) int {
+		if by := cmp.Compare(useOf(a), useOf(b)); by != 0 || useOf(a) != idle {
+			return by
+		}
+		return factory.ReadySince(a).Compare(factory.ReadySince(b).Time) // the oldest expires first
 	})
 	var picked []*corev1.Pod
-	for _, pod := range idle {
+	for _, pod := range spare {
 		if left := lacks(short, picked); len(left) > 0 && helps(pod, left) {
 			picked = append(picked, pod)
 		}
@@ -132,13 +210,6 @@ func surrender(pods []corev1.Pod, short corev1.ResourceList, most int) []*corev1
 		return nil
 	}
 	return picked
-}
-
-func ready(since *metav1.Time) int {
-	if since == nil {
-		return 0
-	}
-	return 1
 }
 
 // lacks is what is still short when some pods are gone.

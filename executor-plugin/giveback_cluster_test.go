@@ -2,16 +2,21 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"idlecount.dev/idlecount/capacity"
 	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/e2e/runner"
 	"idlecount.dev/idlecount/factory"
@@ -47,6 +52,43 @@ func TestAQuotaThatIdlePodsUseUp(t *testing.T) {
 	left, err := g.pods().List(t.Context(), metav1.ListOptions{LabelSelector: factory.LabelState + "=" + factory.StateIdle})
 	require.NoError(t, err)
 	require.Len(t, left.Items, 1, "one was enough")
+}
+
+// All that a quota allows is room: the jobs get it, several at once and where no headroom is left free, and the pause pods
+// don't come back in their way.
+func TestAQuotaThatPausePodsUseUp(t *testing.T) {
+	const jobs, room = 3, 4
+	g := newGround(t, `poll_timeout = 60`, `idle_quota_headroom = 0`, fmt.Sprintf("idle_pause_count = %d", room))
+	g.quota(t, "q", strconv.Itoa(room))
+	loaded, err := config.Load([]string{g.file})
+	require.NoError(t, err)
+	_, err = g.client.CoordinationV1().Leases(g.namespace).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "l"}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	keeper, err := capacity.New(capacity.Options{Client: g.client, LeaseNamespace: g.namespace, LeaseName: "l"})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	var led sync.WaitGroup
+	led.Go(func() { keeper.Lead(ctx, func() (*config.Config, <-chan struct{}) { return loaded, nil }) })
+	defer func() { stop(); led.Wait() }()
+	pausing := func(t require.TestingT) []corev1.Pod {
+		pods, err := g.pods().List(context.WithoutCancel(ctx), metav1.ListOptions{LabelSelector: factory.LabelCapacity, FieldSelector: "status.phase=Running"})
+		require.NoError(t, err)
+		return pods.Items
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) { require.Len(c, pausing(c), room) }, time.Minute, 100*time.Millisecond)
+
+	results := make([]runner.Result, jobs)
+	var running sync.WaitGroup
+	for i := range results {
+		running.Go(func() { results[i] = g.runner.Run(t.Context(), script("sleep 5; echo done"), nil) })
+	}
+	running.Wait()
+	for _, result := range results {
+		require.Equal(t, runner.Success, result.Status, "%s", result.Log)
+		require.Contains(t, string(result.Log), "quota q is used up; gave back the room of pause pod ")
+		require.NotContains(t, string(result.Log), "waiting to create")
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) { require.Len(c, pausing(c), room) }, time.Minute, 100*time.Millisecond, "the room comes back after the jobs")
 }
 
 // A manager sees the same room, and wants its pod back.

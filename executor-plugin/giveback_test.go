@@ -37,7 +37,16 @@ func stock(name string, since time.Duration, requests ...string) corev1.Pod {
 	return pod
 }
 
-func TestWhichIdlePodsAreGivenBack(t *testing.T) {
+// pausing is a pause pod, on a node where one is named.
+func pausing(name, node string, requests ...string) corev1.Pod {
+	pod := stock(name, 0, requests...)
+	pod.Labels, pod.Spec.NodeName = map[string]string{factory.LabelCapacity: "abc-pause"}, node
+	return pod
+}
+
+func TestWhichPodsAreGivenBack(t *testing.T) {
+	given := pausing("given", "n")
+	given.Annotations = map[string]string{factory.AnnotationGivenBack: "2026-03-02T12:00:00Z"}
 	claimed := stock("claimed", time.Hour, "cpu=1")
 	claimed.Labels[factory.LabelState] = factory.StateClaimed
 	ending := stock("ending", time.Hour, "cpu=1")
@@ -54,6 +63,10 @@ func TestWhichIdlePodsAreGivenBack(t *testing.T) {
 		"none that doesn't count":                    {[]corev1.Pod{stock("a", 2), stock("b", 1, "cpu=1")}, quantities("requests.cpu=1"), "b"},
 		"none where all of them would not do":        {[]corev1.Pod{stock("a", 2, "cpu=1"), stock("b", 1, "cpu=1")}, quantities("requests.cpu=3"), ""},
 		"none of a job, none that is ending already": {[]corev1.Pod{claimed, ending}, quantities("pods=1"), ""},
+		"room before any pod that serves a job":      {[]corev1.Pod{stock("a", time.Hour), stock("b", 0), pausing("c", "n")}, quantities("pods=1"), "c"},
+		"first the room that is none yet":            {[]corev1.Pod{pausing("a", "n"), pausing("b", "")}, quantities("pods=1"), "b"},
+		"no room twice":                              {[]corev1.Pod{given, pausing("a", "n")}, quantities("pods=1"), "a"},
+		"room, and what is lacking then":             {[]corev1.Pod{stock("a", 1, "cpu=1"), pausing("b", "n", "cpu=1")}, quantities("requests.cpu=2"), "b a"},
 		"none beyond the bound":                      {[]corev1.Pod{stock("a", 1), stock("b", 1), stock("c", 1), stock("d", 1)}, quantities("pods=4"), ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {

@@ -13,7 +13,7 @@ type Rule struct {
 func Rules() []Rule {
 	return []Rule{
 		{"", "pods", []string{"list"}, "prepare looks for the job's own pod and for idle ones, run and cleanup find the job's pod"},
-		{"", "pods", []string{"patch"}, "prepare claims an idle pod: one conditional patch"},
+		{"", "pods", []string{"patch"}, "prepare claims an idle pod, one conditional patch; or asks for a pause pod's room, where a quota is used up"},
 		{"", "pods", []string{"create"}, "prepare makes a pod where no idle one fits the job"},
 		{"", "pods", []string{"get"}, "prepare and run look at the pod again after an API error"},
 		{"", "pods", []string{"watch"}, "prepare waits for a pod to be ready, run notices at once that a pod ends"},
