@@ -138,8 +138,8 @@ func (t *term) wrote(operation string, p *part, from, to int, err error) {
 
 // writeStatus sets the status in the anchor, where it has changed, and touches nothing else of it: annotations there are the
 // user's.
-func (t *term) writeStatus(ctx context.Context, p *part, r plan.Result, trouble *status.Trouble) error {
-	encoded := t.status(p, r, trouble).Encode()
+func (t *term) writeStatus(ctx context.Context, p *part, s status.Status) error {
+	encoded := s.Encode()
 	if encoded == p.anchor.Data[factory.AnchorStatusKey] {
 		return nil
 	}

@@ -49,7 +49,7 @@ func TestTheDocumentation(t *testing.T) {
 
 	var tests strings.Builder
 	for _, file := range []string{
-		"cluster_test.go", "status/rows_test.go", "../factory/pause_test.go", "../e2e/capacity_test.go",
+		"cluster_test.go", "rivals_cluster_test.go", "status/rows_test.go", "../factory/pause_test.go", "../e2e/capacity_test.go",
 		"../executor-plugin/giveback_cluster_test.go", "../executor-plugin/refused_cluster_test.go",
 	} {
 		text, err := os.ReadFile(file)

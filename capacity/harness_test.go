@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -56,10 +58,27 @@ func newGround(t *testing.T) *ground {
 	g.client, err = kubernetes.NewForConfig(g.rest)
 	require.NoError(t, err)
 	g.namespace = clustertest.Namespace(t)
-	_, err = g.client.CoordinationV1().Leases(g.namespace).Create(t.Context(),
-		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "managers"}}, metav1.CreateOptions{})
-	require.NoError(t, err)
+	g.lease(g.namespace, "managers", "")
 	return g
+}
+
+// lease makes a managers' lease that somebody holds for an hour, or nobody.
+func (g *ground) lease(namespace, name, holder string) {
+	g.t.Helper()
+	_, err := g.client.CoordinationV1().Leases(namespace).Create(g.t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: &holder, LeaseDurationSeconds: new(int32(3600)), RenewTime: new(metav1.NewMicroTime(monday)),
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(g.t, err)
+}
+
+// release gives a lease back, as its managers do when they end.
+func (g *ground) release(namespace, name string) {
+	g.t.Helper()
+	_, err := g.client.CoordinationV1().Leases(namespace).Patch(g.t.Context(), name, types.MergePatchType, []byte(`{"spec":{"holderIdentity":""}}`), metav1.PatchOptions{})
+	require.NoError(g.t, err)
 }
 
 // nodes makes so many nodes of the test's own, on which nothing else is placed.
@@ -131,6 +150,7 @@ const onePerNode = `
 
 // keeper is a Keeper in its term.
 type keeper struct {
+	*capacity.Keeper
 	t        *testing.T
 	log      *logs
 	registry *prometheus.Registry
@@ -142,14 +162,18 @@ type keeper struct {
 	changed chan struct{}
 }
 
-func (g *ground) keep(cfg *config.Config) *keeper {
+func (g *ground) keep(cfg *config.Config) *keeper { return g.keepBy(g.namespace, "managers", cfg) }
+
+// keepBy is a Keeper whose managers have another lease than the ground's.
+func (g *ground) keepBy(leaseNamespace, leaseName string, cfg *config.Config) *keeper {
 	g.t.Helper()
 	k := &keeper{
 		t: g.t, log: &logs{}, registry: prometheus.NewRegistry(), clock: clocktesting.NewFakePassiveClock(monday),
 		cfg: cfg, changed: make(chan struct{}),
 	}
-	keeper, err := capacity.New(capacity.Options{
-		Client: g.client, LeaseNamespace: g.namespace, LeaseName: "managers",
+	var err error
+	k.Keeper, err = capacity.New(capacity.Options{
+		Client: g.client, LeaseNamespace: leaseNamespace, LeaseName: leaseName,
 		Log: slog.New(slog.NewTextHandler(k.log, nil)), Registry: k.registry, Clock: k.clock,
 	})
 	require.NoError(g.t, err)
@@ -157,7 +181,7 @@ func (g *ground) keep(cfg *config.Config) *keeper {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		keeper.Lead(ctx, k.current)
+		k.Lead(ctx, k.current)
 	}()
 	k.end = sync.OnceFunc(func() {
 		cancel()
@@ -173,18 +197,26 @@ func (g *ground) keep(cfg *config.Config) *keeper {
 }
 
 // asAccount is the ground with a client that has the rights which the package names, those of pools that it builds on, and
-// no other.
-func (g *ground) asAccount() *ground {
+// no other; but for those that it lacks, such as "create deployments".
+func (g *ground) asAccount(lacks ...string) *ground {
 	g.t.Helper()
 	rules := []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"list", "watch", "create", "patch", "delete"}},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update", "patch"}},
 	}
-	var whole []rbacv1.PolicyRule
 	for _, p := range capacity.Permissions() {
 		rules = append(rules, p.PolicyRule)
 	}
+	for _, lack := range lacks {
+		words := strings.Fields(lack)
+		for i := range rules {
+			if slices.Contains(rules[i].Resources, words[len(words)-1]) {
+				rules[i].Verbs = slices.DeleteFunc(slices.Clone(rules[i].Verbs), func(v string) bool { return slices.Contains(words, v) })
+			}
+		}
+	}
+	var whole []rbacv1.PolicyRule
 	for _, p := range capacity.ClusterPermissions() {
 		whole = append(whole, p.PolicyRule)
 	}
@@ -245,6 +277,15 @@ func (k *keeper) at(now time.Time) {
 	defer k.mu.Unlock()
 	close(k.changed)
 	k.changed = make(chan struct{})
+}
+
+// until lets time go on until something is so.
+func (k *keeper) until(what string, is func() bool) {
+	k.t.Helper()
+	await(k.t, what, func() bool {
+		k.at(k.clock.Now().Add(5 * time.Second))
+		return is()
+	})
 }
 
 // metric is the sum of a metric's values and observations.

@@ -2,7 +2,6 @@ package capacity
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -14,11 +13,29 @@ import (
 	"idlecount.dev/idlecount/factory"
 )
 
-// keep makes one capacity what it should be, and says when to look again.
+// keep makes one capacity what it should be, where that is this manager's part, and says when to look again.
 func (t *term) keep(ctx context.Context, p *part) (time.Time, error) {
-	if err := t.owned(p); err != nil {
-		return time.Time{}, err
+	next, err := t.contest(ctx, p)
+	if err != nil || !next.IsZero() {
+		return next, err
 	}
+	next, err = t.hold(ctx, p)
+	switch {
+	case err == nil:
+		t.unkept.Drop(p.key.what())
+	case lasting(err):
+		t.unkept.Set(p.key.what(), err.Error())
+	}
+	return next, err
+}
+
+// lasting says whether an error of a write stays until somebody does something about it.
+func lasting(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsAlreadyExists(err)
+}
+
+// hold makes a capacity of this manager what it should be.
+func (t *term) hold(ctx context.Context, p *part) (time.Time, error) {
 	if p.anchor == nil {
 		anchor, err := t.createAnchor(ctx, p)
 		if err != nil || anchor == nil {
@@ -36,7 +53,7 @@ func (t *term) keep(ctx context.Context, p *part) (time.Time, error) {
 	}
 	t.metrics.show(p.key.name, d.Result, p.held, p.pending, p.have.Jobs, d.trouble)
 	t.tell(p, d.trouble)
-	if werr := t.writeStatus(ctx, p, d.Result, d.trouble); werr != nil && err == nil {
+	if werr := t.writeStatus(ctx, p, t.status(p, d.Result, d.trouble)); werr != nil && err == nil {
 		err = werr
 	}
 	return first(p.calendar.NextChange(p.now), d.LookAt, p.again), err
@@ -57,21 +74,6 @@ func (t *term) ask(ctx context.Context, p *part) error {
 		return t.readBuffers(ctx)
 	}
 	t.readClasses(ctx, factory.PauseClassName(p.runner), p.capacity.Job.Class)
-	return nil
-}
-
-// owned says why a capacity isn't this manager's to keep.
-func (t *term) owned(p *part) error {
-	switch {
-	case p.before.Lease == "" || p.before.Lease == t.home.String():
-	case p.memory.owned:
-		// The manager that started last has it; to take it back would begin a quarrel.
-		return fmt.Errorf("the capacity %s was taken over by the managers of lease %s; only one configuration may have the runner %s",
-			p.key.name, p.before.Lease, p.runner)
-	default:
-		t.log.Warn("a capacity is taken over from another manager", "capacity", p.key.name, "lease", p.before.Lease)
-	}
-	p.memory.owned = true
 	return nil
 }
 

@@ -16,6 +16,8 @@ import (
 
 	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/internal/leasenote"
+	"idlecount.dev/idlecount/internal/leases"
+	"idlecount.dev/idlecount/internal/unkept"
 )
 
 // Options are what a Keeper needs. All are wanted but those that have a default.
@@ -36,10 +38,11 @@ type Keeper struct {
 	log     *slog.Logger
 	metrics *metrics
 	clock   clock.PassiveClock
+	unkept  unkept.List
 }
 
 // Current is the configuration in force, and what is closed when another one is.
-type Current func() (cfg *config.Config, changed <-chan struct{})
+type Current = func() (cfg *config.Config, changed <-chan struct{})
 
 const (
 	// lookAnyway bounds the time between two passes: timers stand still while a machine sleeps.
@@ -107,6 +110,10 @@ func (k *Keeper) Lead(ctx context.Context, current Current) {
 	}
 }
 
+// Unkept are lines for /readyz: the capacities of the configuration that this manager can't keep at all, and why. There are
+// none outside of its terms.
+func (k *Keeper) Unkept() []string { return k.unkept.Reasons() }
+
 // term is what is known in one leader's term, and thrown away with it.
 type term struct {
 	*Keeper
@@ -119,7 +126,8 @@ type term struct {
 	memory    map[key]*memory
 	complaint string
 	buffers   bufferAPI
-	noted     bool // whether what the lease notes has been read in this term
+	rivals    leases.Rivals // other leases that have capacities of this manager's
+	noted     bool          // whether what the lease notes has been read in this term
 
 	mu     sync.Mutex
 	heard  map[string]string // the last error of each watch
@@ -129,10 +137,13 @@ type term struct {
 // key names a capacity.
 type key struct{ namespace, name string }
 
+// what is how /readyz names the capacity.
+func (k key) what() string { return "capacity " + k.namespace + "/" + k.name }
+
 // memory is what a term knows of a capacity besides what the watches show: what it has told, and what it waits for.
 type memory struct {
-	trouble  string // as the log has it
-	owned    bool   // whether the anchor has named this manager's lease in this term
+	trouble  string         // as the log has it
+	contest  leases.Contest // with other managers, about the anchor
 	tally    tally
 	givenAt  time.Time // when a pause pod was last seen whose room a driver has asked for
 	anchorAt time.Time // when this term made the anchor
@@ -144,7 +155,7 @@ type memory struct {
 func newTerm(k *Keeper) *term {
 	t := &term{
 		Keeper: k, kick: make(chan struct{}, 1), caches: map[string]*namespaceCache{}, memory: map[key]*memory{},
-		heard: map[string]string{}, denied: map[string]bool{},
+		heard: map[string]string{}, denied: map[string]bool{}, rivals: leases.Rivals{Client: k.client, Clock: k.clock},
 	}
 	t.watch = newStopwatch(k.clock, func(runner string, took time.Duration) {
 		k.metrics.preemptions.WithLabelValues(runner).Observe(took.Seconds())
@@ -161,8 +172,9 @@ func (t *term) look() {
 	}
 }
 
-// hide takes away the figures of this term.
+// hide takes away what this term has told.
 func (t *term) hide() {
+	t.unkept.Clear()
 	for k := range t.memory {
 		t.metrics.hide(k.name)
 	}

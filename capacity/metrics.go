@@ -7,6 +7,7 @@ import (
 
 	"idlecount.dev/idlecount/capacity/plan"
 	"idlecount.dev/idlecount/capacity/status"
+	"idlecount.dev/idlecount/internal/leases"
 )
 
 // metrics are what a Keeper counts. docs/capacity.md lists them; their names are an interface. Capacities are those of the
@@ -55,6 +56,12 @@ func (m *metrics) show(name string, r plan.Result, held, pending, jobs int, t *s
 	if t != nil {
 		m.trouble.WithLabelValues(name, string(t.Reason)).Set(1)
 	}
+}
+
+// taken says that a capacity is left to other managers, and nothing else of it: what this one knew is old.
+func (m *metrics) taken(name string) {
+	m.hide(name)
+	m.trouble.WithLabelValues(name, leases.Taken).Set(1)
 }
 
 // hide takes away the figures of a capacity that is none of this manager's now.

@@ -43,8 +43,10 @@ func (t *term) pass(ctx, watching context.Context, cfg *config.Config) (next tim
 			next = min(next, notSeen)
 			left = append(left, namespace)
 			if denied := t.deniedIn(namespace); len(denied) > 0 {
-				errs = append(errs, fmt.Errorf("the manager may not see %s in namespace %s; `idlecount manifests` prints the roles",
-					strings.Join(denied, ", "), namespace))
+				blind := fmt.Errorf("the manager may not see %s in namespace %s; `idlecount manifests` prints the roles",
+					strings.Join(denied, ", "), namespace)
+				t.keepNone(namespace, blind)
+				errs = append(errs, blind)
 				next = firstRetry
 			}
 			continue
@@ -60,6 +62,15 @@ func (t *term) pass(ctx, watching context.Context, cfg *config.Config) (next tim
 	}
 	errs = append(errs, t.home.write(ctx, left))
 	return next, errors.Join(errs...)
+}
+
+// keepNone says why no capacity of a namespace can be kept.
+func (t *term) keepNone(namespace string, why error) {
+	for _, s := range t.specs.all {
+		if s.key.namespace == namespace {
+			t.unkept.Set(s.key.what(), why.Error())
+		}
+	}
 }
 
 // ensure watches a namespace.

@@ -117,7 +117,7 @@ func leaveHeld(ctx context.Context, look *leases.Look, previews []Preview) {
 		if !look.Held(ctx, p.TakenFrom) {
 			continue
 		}
-		p.Trouble = "Taken: the managers of lease " + p.TakenFrom + " have the capacity, and it is left to them while one of them leads"
+		p.Trouble = leases.Taken + ": the managers of lease " + p.TakenFrom + " have the capacity, and it is left to them while one of them leads"
 		p.Hold, p.Change, p.RollsOut, p.FormerStrategy, p.TakenFrom, p.LooksAgain = p.Hold-p.Change, 0, false, "", "", nil
 	}
 }

@@ -45,6 +45,11 @@ func (t *term) adopt(cfg *config.Config) error {
 	if err != nil {
 		return err // what was in force stays so: half a configuration would end what it leaves out
 	}
+	for _, s := range t.specs.all {
+		if !next.has(s.key) {
+			t.unkept.Drop(s.key.what())
+		}
+	}
 	t.specs, t.classes.read = next, time.Time{}
 	return nil
 }

@@ -15,6 +15,9 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+
+	"idlecount.dev/idlecount/internal/leases"
+	"idlecount.dev/idlecount/internal/unkept"
 )
 
 // controller is one leader's term: it begins with nothing in memory and is thrown away when the term ends.
@@ -26,11 +29,11 @@ type controller struct {
 	caches  *caches
 	queue   workqueue.TypedRateLimitingInterface[key]
 	clock   clock.WithTicker
-	home    *home   // the lease that anchors name, and the namespaces it has noted
-	access  *access // asked where the API server says "forbidden"
-	unkept  *unkept // told of the pools that can't be kept at all
+	home    *home        // the lease that anchors name, and the namespaces it has noted
+	access  *access      // asked where the API server says "forbidden"
+	unkept  *unkept.List // told of the pools that can't be kept at all
 	memory  map[key]*memory
-	rivals  map[string]rival // other leases that have pools of this manager's, by namespace/name
+	rivals  leases.Rivals // other leases that have pools of this manager's
 	// namespaces are what the worker knows of each namespace in this term.
 	namespaces map[string]*namespaceTerm
 }
@@ -38,14 +41,12 @@ type controller struct {
 const (
 	// lookAnyway bounds the time between two passes over a pool: timers stand still while a machine sleeps.
 	lookAnyway = 5 * time.Minute
-	// takeOverPause is the time that a manager which loses a pool to another one has to notice.
-	takeOverPause = time.Second
 	// firstRetry and maxRetry bound the pauses after passes that failed.
 	firstRetry = 500 * time.Millisecond
 	maxRetry   = time.Minute
 )
 
-func newController(o Options, configs *configs, caches *caches, h *home, a *access, u *unkept, m *metrics, events record.EventRecorder) *controller {
+func newController(o Options, configs *configs, caches *caches, h *home, a *access, u *unkept.List, m *metrics, events record.EventRecorder) *controller {
 	c := &controller{
 		writer:  &writer{client: o.Client, expect: newExpectations(o.Clock), metrics: m, log: o.Log, events: events},
 		configs: configs, caches: caches, clock: o.Clock, home: h, access: a, unkept: u,
@@ -53,7 +54,7 @@ func newController(o Options, configs *configs, caches *caches, h *home, a *acce
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](firstRetry, maxRetry),
 			workqueue.TypedRateLimitingQueueConfig[key]{Clock: o.Clock},
 		),
-		memory: map[key]*memory{}, rivals: map[string]rival{}, namespaces: map[string]*namespaceTerm{},
+		memory: map[key]*memory{}, rivals: leases.Rivals{Client: o.Client, Clock: o.Clock}, namespaces: map[string]*namespaceTerm{},
 	}
 	c.setup.Store(configs.now())
 	return c
@@ -90,7 +91,7 @@ func (c *controller) run(ctx, stop context.Context) error {
 	for k := range c.memory {
 		c.metrics.hide(k.name)
 	}
-	c.unkept.clear()
+	c.unkept.Clear()
 	return nil
 }
 

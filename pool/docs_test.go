@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/utils/clock"
 
+	"idlecount.dev/idlecount/internal/leases"
 	"idlecount.dev/idlecount/internal/rights"
 	"idlecount.dev/idlecount/pool/plan"
 	"idlecount.dev/idlecount/pool/status"
@@ -50,7 +51,7 @@ func TestTheDocumentNamesAll(t *testing.T) {
 
 	for _, reason := range []status.Reason{
 		status.ImagePull, status.Quota, status.Admission, status.Unschedulable, status.Crash, status.Config, status.Slow,
-		status.Limit, status.Access, status.API, reasonTaken,
+		status.Limit, status.Access, status.API, leases.Taken,
 	} {
 		require.Contains(t, doc, "`"+string(reason)+"`")
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
+	"idlecount.dev/idlecount/internal/leases"
 	"idlecount.dev/idlecount/pool/plan"
 	"idlecount.dev/idlecount/pool/status"
 )
@@ -242,7 +243,7 @@ func TestTheAlertsAskForWhatThereIsAndSayWhatToDo(t *testing.T) {
 			if a.Alert == "IdlecountPoolShort" {
 				for _, reason := range []status.Reason{
 					status.ImagePull, status.Quota, status.Admission, status.Unschedulable, status.Crash, status.Config, status.Slow,
-					status.Access, status.API, reasonTaken,
+					status.Access, status.API, leases.Taken,
 				} {
 					require.Regexp(t, "\\b"+string(reason)+"[,:]", a.Annotations["runbook"], "what is to be done about it?")
 				}

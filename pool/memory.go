@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"idlecount.dev/idlecount/internal/leases"
 	"idlecount.dev/idlecount/pool/plan"
 	"idlecount.dev/idlecount/pool/status"
 )
@@ -23,12 +24,7 @@ type memory struct {
 	anchorUntil time.Time         // when to give up on the watch
 	written     string            // the status on its way to the watch; "" = none
 	messageAt   time.Time         // when the shortfall's message last changed
-	owned       bool              // the watch has shown the anchor as ours in this term
-	takenUntil  time.Time         // when to begin with a pool that was another manager's
-	rival       string            // the lease to whose managers the pool was left; "" = none
-	takings     int               // how often the pool was taken back in this term
-	quietAt     string            // the anchor's version while its managers do nothing that is due …
-	quietSince  time.Time         // … and since when; zero = nothing is due
+	contest     leases.Contest    // with other managers, about the anchor
 	anchorless  bool              // the anchor was refused; refused says why
 	stock       map[string]bool   // UIDs of the pods that could be claimed after the last pass
 	robbedAt    time.Time         // when somebody else deleted such a pod

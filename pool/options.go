@@ -26,9 +26,7 @@ type Options struct {
 	// rejected, without another start and without giving up the lease.
 	Reloads <-chan Reload
 
-	// Beside runs in each of this manager's terms, beside its pools: what else is to be done by one manager only. It has to
-	// return when ctx ends; no other manager leads before. Nil where there is nothing.
-	Beside func(ctx context.Context, current func() (cfg *config.Config, changed <-chan struct{}))
+	Beside Beside // nil where there is nothing
 
 	Identity       string // of this process among the managers that share a lease; two processes never have the same
 	LeaseNamespace string
@@ -42,6 +40,14 @@ type Options struct {
 	// Times of the leader election; the defaults are 9, 6 and 1 seconds. One that stands by looks at the lease every RetryPeriod
 	// and up to 1.2 times more, so it leads at most LeaseDuration and 4.4 RetryPeriods after the leader has died.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+}
+
+// Beside is what else is to be done by one manager only, beside pools.
+type Beside interface {
+	// Lead runs in each of this manager's terms. It has to return when ctx ends; no other manager leads before.
+	Lead(ctx context.Context, current func() (cfg *config.Config, changed <-chan struct{}))
+	// Unkept are lines for /readyz: what can't be kept at all.
+	Unkept() []string
 }
 
 func (o Options) withDefaults() (Options, error) {

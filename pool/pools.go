@@ -17,6 +17,9 @@ type key struct{ namespace, name string }
 
 func (k key) String() string { return k.namespace + "/" + k.name }
 
+// what is how /readyz names the pool.
+func (k key) what() string { return "pool " + k.String() }
+
 // pool is one pool as the configuration has it.
 type pool struct {
 	key      key

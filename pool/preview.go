@@ -106,7 +106,7 @@ func leaveHeld(ctx context.Context, look *leases.Look, previews []Preview) {
 		if !look.Held(ctx, p.TakenFrom) {
 			continue
 		}
-		p.Shortfall = reasonTaken + ": the managers of lease " + p.TakenFrom + " have the pool, and it is left to them while one of them leads"
+		p.Shortfall = leases.Taken + ": the managers of lease " + p.TakenFrom + " have the pool, and it is left to them while one of them leads"
 		p.Create, p.Delete, p.TakenFrom = 0, []PreviewDeletion{}, ""
 	}
 }

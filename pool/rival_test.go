@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -13,64 +12,6 @@ import (
 	"idlecount.dev/idlecount/pool/plan"
 	"idlecount.dev/idlecount/pool/status"
 )
-
-func leaseOfHolder(holder string, renewed time.Time) *coordinationv1.Lease {
-	return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
-		HolderIdentity: &holder, RenewTime: &metav1.MicroTime{Time: renewed}, LeaseDurationSeconds: new(int32(9)),
-	}}
-}
-
-func TestALeaseIsHeldWhileItIsRenewed(t *testing.T) {
-	now := at(1000).Time
-	read := func(r rival, after time.Duration, lease *coordinationv1.Lease) rival {
-		return r.after(now.Add(after), "a/b", lease)
-	}
-
-	require.Equal(t, status.Absent, read(rival{}, 0, nil).state)
-	require.Equal(t, status.Lapsed, read(rival{}, 0, leaseOfHolder("", now)).state, "given back")
-	require.Equal(t, status.Held, read(rival{}, 0, leaseOfHolder("m", now.Add(-time.Second))).state)
-
-	hour := now.Add(-time.Hour) // it has ended long ago, or its manager's clock is an hour slow
-	r := read(rival{}, 0, leaseOfHolder("m", hour))
-	require.Empty(t, r.state)
-	require.Equal(t, now.Add(rivalSoon), r.again())
-	require.Equal(t, status.Held, read(r, 2*time.Second, leaseOfHolder("m", hour.Add(time.Second))).state, "its clock is slow")
-	r = read(r, 8*time.Second, leaseOfHolder("m", hour))
-	require.Empty(t, r.state)
-	r = read(r, 10*time.Second, leaseOfHolder("m", hour))
-	require.Equal(t, status.Lapsed, r.state)
-	require.Equal(t, status.Held, read(r, 20*time.Second, leaseOfHolder("other", now)).state)
-
-	r = read(rival{}, 0, leaseOfHolder("m", now.Add(time.Hour))) // its clock is fast
-	require.Equal(t, status.Held, r.state)
-	require.Equal(t, now.Add(rivalEvery), r.again())
-	require.Equal(t, status.Lapsed, read(r, rivalEvery, leaseOfHolder("m", now.Add(time.Hour))).state)
-}
-
-func TestAPoolIsTakenFromNobodyWhoHoldsIt(t *testing.T) {
-	for sentence, c := range map[string]struct {
-		state   status.LeaseState
-		owned   bool
-		quiet   time.Duration
-		takings int
-		takes   bool
-	}{
-		"a held lease's pool is left, whoever came first": {state: status.Held},
-		"… also where it lies idle":                       {state: status.Held, owned: true, quiet: time.Hour},
-		"a lapsed lease has no manager":                   {state: status.Lapsed, owned: true, takes: true},
-		"a lease that is gone neither":                    {state: status.Absent, takes: true},
-		"nothing is done before something is known":       {},
-		"who begins takes from a lease that is hidden":    {state: status.Unknown, takes: true},
-		"who has lost the pool to such a one waits":       {state: status.Unknown, owned: true, quiet: quietFor - 1},
-		"… until it has lain idle for long enough":        {state: status.Unknown, owned: true, quiet: quietFor, takes: true},
-		"… and longer each time, against quarrels":        {state: status.Unknown, owned: true, quiet: 2*quietFor - 1, takings: 1},
-		"… but not for ever":                              {state: status.Unknown, owned: true, quiet: 32 * quietFor, takings: 60, takes: true},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			require.Equal(t, c.takes, rival{state: c.state}.takes(c.owned, c.quiet, c.takings))
-		})
-	}
-}
 
 func TestThePlaceOfADeletedPodIsLeftBelowAQuota(t *testing.T) {
 	now := at(1000).Time
@@ -114,7 +55,8 @@ func TestAPoolIsQuietWhenNothingIsDoneThatIsDue(t *testing.T) {
 	}
 	one := cached(t, seen("a", "p", factory.StateIdle))
 	look := func(m *memory, after time.Duration, a *corev1.ConfigMap, before status.Status) time.Duration {
-		return m.quiet(&pass{scene: scene{now: now.Add(after), cache: one}, key: key{"ci", "p"}, anchor: a, before: before})
+		p := &pass{scene: scene{now: now.Add(after), cache: one}, key: key{"ci", "p"}, anchor: a, before: before, memory: m}
+		return p.quiet()
 	}
 	short, full := status.Status{Want: 2}, status.Status{Want: 1}
 

@@ -16,6 +16,8 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/record"
+
+	"idlecount.dev/idlecount/internal/unkept"
 )
 
 // reachWithin bounds the tries to reach the API server at the start: a restart of the API server is waited for, a
@@ -62,12 +64,16 @@ func Run(ctx context.Context, o Options) error {
 	defer cancel()
 
 	var leads atomic.Bool
-	lock, out := newLock(o), newUnkept()
+	lock, out := newLock(o), &unkept.List{}
 	watchdog := leaderelection.NewLeaderHealthzAdaptor(o.RenewDeadline)
 	o.Health.set(
 		func() error { return watchdog.Check(nil) },
 		func() []string {
-			return append(unready(leads.Load(), lock, permissions, watches, configs.now().namespaces), out.reasons()...)
+			reasons := append(unready(leads.Load(), lock, permissions, watches, configs.now().namespaces), out.Reasons()...)
+			if o.Beside != nil {
+				reasons = append(reasons, o.Beside.Unkept()...)
+			}
+			return reasons
 		},
 	)
 	return elect(ctx, o, lock, watchdog, func(held context.Context) {
@@ -82,12 +88,12 @@ func Run(ctx context.Context, o Options) error {
 	})
 }
 
-// beside has Options.Beside run until the pools' part of a term is over.
+// beside has Options.Beside lead until the pools' part of a term is over.
 func beside(held context.Context, o Options, configs *configs, lead func()) {
 	ctx, end := context.WithCancel(held)
 	var running sync.WaitGroup
 	if o.Beside != nil {
-		running.Go(func() { o.Beside(ctx, configs.current) })
+		running.Go(func() { o.Beside.Lead(ctx, configs.current) })
 	}
 	lead()
 	end()

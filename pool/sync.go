@@ -128,7 +128,7 @@ func (c *controller) begin(ctx context.Context, k key, n *namespaceCache) (*pass
 	}
 	p.anchor = c.anchorOf(p)
 	if p.pool == nil {
-		c.unkept.drop(k)
+		c.unkept.Drop(k.what())
 		return c.beginRemoved(p), nil
 	}
 	p.image = p.pool.image
@@ -144,14 +144,14 @@ func (c *controller) begin(ctx context.Context, k key, n *namespaceCache) (*pass
 	p.before = before
 	switch before.Lease {
 	case c.home.lease:
-		p.memory.owned = true
+		p.memory.contest.Owned()
 	case "":
 		// Written by nobody, or broken by somebody: it is written anew.
 	default:
 		return nil, c.contest(ctx, p)
 	}
-	if p.now.Before(p.memory.takenUntil) {
-		c.queue.AddAfter(k, p.memory.takenUntil.Sub(p.now))
+	if until, waits := p.memory.contest.Waits(p.now); waits {
+		c.queue.AddAfter(k, until.Sub(p.now))
 		return nil, nil //nolint:nilnil // the other manager may need a moment to see it
 	}
 	c.keeps(p)
@@ -160,8 +160,8 @@ func (c *controller) begin(ctx context.Context, k key, n *namespaceCache) (*pass
 
 // keeps notes that this manager keeps the pool, and forgets why it couldn't.
 func (c *controller) keeps(p *pass) {
-	c.unkept.drop(p.key)
-	p.memory.rival = ""
+	c.unkept.Drop(p.key.what())
+	p.memory.contest.Settled()
 	if p.memory.anchorless {
 		p.memory.anchorless, p.memory.refused = false, refusals{}
 	}
@@ -204,7 +204,7 @@ func (c *controller) refuseAnchor(ctx context.Context, p *pass, err error, needs
 	}
 	p.memory.anchorless = true
 	c.metrics.show(p.series(), plan.Result{Wanted: p.policy.IdleCount}, why)
-	c.unkept.set(p.key, why.Reason+": "+why.Message)
+	c.unkept.Set(p.key.what(), why.Reason+": "+why.Message)
 }
 
 // beginRemoved finds out whether a pool that isn't configured is this manager's to remove.

@@ -25,6 +25,7 @@ import (
 	"idlecount.dev/idlecount/e2e/cluster/clustertest"
 	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/internal/cli"
+	"idlecount.dev/idlecount/internal/leases"
 	"idlecount.dev/idlecount/pool/status"
 )
 
@@ -172,7 +173,7 @@ func TestStatusOfARealCluster(t *testing.T) {
 		}
 		require.Equal(t, map[string]factory.Phase{"idle-a": factory.Idle, "idle-b": factory.Idle, "warming": factory.Warming, "job": factory.Claimed}, phases)
 		require.Len(t, list.Managers, 1)
-		require.Equal(t, status.Held, list.Managers[0].State)
+		require.Equal(t, leases.Held, list.Managers[0].State)
 	})
 	t.Run("by name, and a name that isn't there", func(t *testing.T) {
 		code, stdout, stderr := c.idlecount(t, "status", anchor.Name, "nowhere", "-o", "name")

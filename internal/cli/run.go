@@ -141,9 +141,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		Client: cluster, Config: cfg, Reloads: reloads,
 		Identity: identity, LeaseNamespace: o.leaseNamespace,
 		Log: log, Registry: registry, Health: health,
-		Beside: func(term context.Context, current func() (*config.Config, <-chan struct{})) {
-			keeper.Lead(term, current)
-		},
+		Beside: keeper,
 	})
 	if err != nil && ctx.Err() == nil {
 		return cluster.explain(err)

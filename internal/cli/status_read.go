@@ -13,6 +13,7 @@ import (
 
 	capacitystatus "idlecount.dev/idlecount/capacity/status"
 	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/internal/leases"
 	"idlecount.dev/idlecount/pool/status"
 )
 
@@ -139,7 +140,7 @@ func (o *statusOptions) managers(ctx context.Context, client kubernetes.Interfac
 		case apierrors.IsNotFound(err):
 			managers = append(managers, status.ManagerOf(lease, nil, o.now()))
 		case apierrors.IsForbidden(err):
-			managers = append(managers, status.Manager{Lease: lease, State: status.Unknown})
+			managers = append(managers, status.Manager{Lease: lease, State: leases.Unknown})
 		default:
 			return nil, fmt.Errorf("get the managers' lease %s: %w", lease, err)
 		}

@@ -14,6 +14,7 @@ import (
 
 	capacitystatus "idlecount.dev/idlecount/capacity/status"
 	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/internal/leases"
 	"idlecount.dev/idlecount/pool/status"
 )
 
@@ -23,7 +24,7 @@ var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 func everyKind() statusList {
 	const lease = "idlecount/idlecount"
 	return statusList{
-		Managers: []status.Manager{{Lease: lease, Holder: "idlecount-7d4b9c6f5-abcde_1", Renewed: new(noon.Add(-time.Second)), State: status.Held}},
+		Managers: []status.Manager{{Lease: lease, Holder: "idlecount-7d4b9c6f5-abcde_1", Renewed: new(noon.Add(-time.Second)), State: leases.Held}},
 		Pools: []status.Pool{
 			{
 				Namespace: "ci", Name: "fakefakef-0a1b2c3d4e", Runner: "ci", Image: "alpine:3.22", Shape: "0a1b2c3d4e", Managed: true,
@@ -158,21 +159,21 @@ func TestNoPoolsAreAnEmptyListForMachinesAndNothingForPeople(t *testing.T) {
 func TestAWatchPrintsOnlyWhatIsNews(t *testing.T) {
 	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
 	o := &statusOptions{IOStreams: streams, output: "name", now: func() time.Time { return noon }}
-	pools := func(claimed int, renewed time.Time, state status.LeaseState) statusList {
+	pools := func(claimed int, renewed time.Time, state leases.State) statusList {
 		return statusList{
 			Pools:    []status.Pool{{Name: "p", Managed: true, Claimed: claimed, Lease: "i/l"}},
 			Managers: []status.Manager{{Lease: "i/l", Holder: "a", Renewed: &renewed, State: state}},
 		}
 	}
 	s := &screen{}
-	require.NoError(t, o.show(s, pools(0, noon, status.Held)))
-	require.NoError(t, o.show(s, pools(0, noon.Add(2*time.Second), status.Held)))
+	require.NoError(t, o.show(s, pools(0, noon, leases.Held)))
+	require.NoError(t, o.show(s, pools(0, noon.Add(2*time.Second), leases.Held)))
 	require.Equal(t, "p\n", out.String(), "a renewed lease is no news")
-	require.NoError(t, o.show(s, pools(1, noon, status.Held)))
+	require.NoError(t, o.show(s, pools(1, noon, leases.Held)))
 	require.Equal(t, "p\np\n", out.String())
 	require.Empty(t, errOut.String())
-	require.NoError(t, o.show(s, pools(1, noon, status.Lapsed)))
-	require.NoError(t, o.show(s, pools(1, noon, status.Lapsed)))
+	require.NoError(t, o.show(s, pools(1, noon, leases.Lapsed)))
+	require.NoError(t, o.show(s, pools(1, noon, leases.Lapsed)))
 	require.Equal(t, "p\np\np\n", out.String())
 	require.Equal(t, "warning: no manager holds the lease i/l (a renewed it 0s ago): idle pods are not refilled\n", errOut.String(), "once")
 }

@@ -1,4 +1,3 @@
-// Package leases finds out whether somebody holds the leases by which managers elect a leader.
 package leases
 
 import (
@@ -10,8 +9,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-
-	"idlecount.dev/idlecount/pool/status"
 )
 
 // Look is one look at leases, by who only wants to tell what is. It is for one goroutine.
@@ -35,7 +32,7 @@ func (l *Look) Held(ctx context.Context, lease string) bool {
 	}
 	if _, known := l.held[lease]; !known {
 		found, err := l.client.CoordinationV1().Leases(namespace).Get(ctx, name, metav1.GetOptions{})
-		l.held[lease] = err == nil && status.ManagerOf(lease, found, l.now).State == status.Held
+		l.held[lease] = err == nil && Read(found, l.now).State == Held
 	}
 	return l.held[lease]
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"idlecount.dev/idlecount/factory"
+	"idlecount.dev/idlecount/internal/leases"
 	"idlecount.dev/idlecount/pool/status"
 )
 
@@ -181,15 +182,15 @@ func TestReason(t *testing.T) {
 			want: "3 short: 2 warming, the first for 12s",
 		},
 		"nobody manages the pool": {
-			pool: status.Pool{Managed: true, Short: 1}, manager: &status.Manager{State: status.Lapsed},
+			pool: status.Pool{Managed: true, Short: 1}, manager: &status.Manager{State: leases.Lapsed},
 			want: "1 short: no manager runs",
 		},
 		"a manager that has not acted yet": {
-			pool: status.Pool{Managed: true, Short: 1}, manager: &status.Manager{State: status.Held},
+			pool: status.Pool{Managed: true, Short: 1}, manager: &status.Manager{State: leases.Held},
 			want: "1 short: the manager has named no reason yet",
 		},
 		"a lease that can't be read blames nobody": {
-			pool: status.Pool{Managed: true, Short: 1}, manager: &status.Manager{State: status.Unknown},
+			pool: status.Pool{Managed: true, Short: 1}, manager: &status.Manager{State: leases.Unknown},
 			want: "1 short: the manager has named no reason yet",
 		},
 		"a paused pool that is full": {pool: status.Pool{Managed: true, Paused: true}, want: "paused; `idlecount resume` ends that"},
@@ -201,11 +202,11 @@ func TestReason(t *testing.T) {
 			pool: status.Pool{Managed: true, Drained: true, Want: 3, Claimed: 1}, want: "drained; `idlecount resume` fills the pool again",
 		},
 		"a drained pool whose pods still go": {
-			pool: status.Pool{Managed: true, Drained: true, Idle: 2, Warming: 1}, manager: &status.Manager{State: status.Held},
+			pool: status.Pool{Managed: true, Drained: true, Idle: 2, Warming: 1}, manager: &status.Manager{State: leases.Held},
 			want: "drained: idle pods go (3 left); `idlecount resume` fills the pool again",
 		},
 		"a drained pool that nobody drains": {
-			pool: status.Pool{Managed: true, Drained: true, Idle: 2}, manager: &status.Manager{State: status.Absent},
+			pool: status.Pool{Managed: true, Drained: true, Idle: 2}, manager: &status.Manager{State: leases.Absent},
 			want: "drained, but no manager runs to remove its idle pods (2 left); `idlecount resume` fills the pool again",
 		},
 		"a replaced pool that still has idle pods": {
@@ -278,26 +279,26 @@ func TestManagerOf(t *testing.T) {
 	}
 	for sentence, c := range map[string]struct {
 		lease   *coordinationv1.Lease
-		state   status.LeaseState
+		state   leases.State
 		warning string
 	}{
-		"no lease":                         {nil, status.Absent, "no manager runs: there is no lease idlecount/lock, idle pods are not refilled; start `idlecount run`"},
-		"renewed just now":                 {lease("pod-a", -2*time.Second), status.Held, ""},
-		"renewed by a clock that is ahead": {lease("pod-a", time.Minute), status.Held, ""},
+		"no lease":                         {nil, leases.Absent, "no manager runs: there is no lease idlecount/lock, idle pods are not refilled; start `idlecount run`"},
+		"renewed just now":                 {lease("pod-a", -2*time.Second), leases.Held, ""},
+		"renewed by a clock that is ahead": {lease("pod-a", time.Minute), leases.Held, ""},
 		"not renewed for its duration": {
-			lease("pod-a", -5*time.Minute), status.Lapsed, "no manager holds the lease idlecount/lock (pod-a renewed it 5m ago): idle pods are not refilled",
+			lease("pod-a", -5*time.Minute), leases.Lapsed, "no manager holds the lease idlecount/lock (pod-a renewed it 5m ago): idle pods are not refilled",
 		},
 		"released at the end of a manager": {
-			lease("", -time.Second), status.Lapsed, "no manager holds the lease idlecount/lock: idle pods are not refilled",
+			lease("", -time.Second), leases.Lapsed, "no manager holds the lease idlecount/lock: idle pods are not refilled",
 		},
 		"made and never held": {
-			&coordinationv1.Lease{}, status.Lapsed, "no manager holds the lease idlecount/lock: idle pods are not refilled",
+			&coordinationv1.Lease{}, leases.Lapsed, "no manager holds the lease idlecount/lock: idle pods are not refilled",
 		},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			m := status.ManagerOf("idlecount/lock", c.lease, noon)
 			require.Equal(t, c.state, m.State)
-			require.Equal(t, c.warning, m.Warning(noon))
+			require.Equal(t, c.warning, m.Warning(noon, "idle pods are not refilled"))
 		})
 	}
 }

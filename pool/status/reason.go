@@ -7,60 +7,31 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"idlecount.dev/idlecount/internal/leases"
 )
 
 // Manager is whether anybody manages the pools whose anchors name a lease.
 type Manager struct {
-	Lease   string     `json:"lease"`             // namespace/name
-	Holder  string     `json:"holder,omitempty"`  // identity of the leader, or of the last one
-	Renewed *time.Time `json:"renewed,omitempty"` // when the lease was last renewed
-	State   LeaseState `json:"state"`
+	Lease   string       `json:"lease"`             // namespace/name
+	Holder  string       `json:"holder,omitempty"`  // identity of the leader, or of the last one
+	Renewed *time.Time   `json:"renewed,omitempty"` // when the lease was last renewed
+	State   leases.State `json:"state"`
 }
 
-// LeaseState says what a lease tells about its manager.
-type LeaseState string
-
-// The states of a lease.
-const (
-	Held    LeaseState = "held"    // a manager leads
-	Lapsed  LeaseState = "lapsed"  // the last leader has released it, or has not renewed it for its duration
-	Absent  LeaseState = "absent"  // there is no such lease
-	Unknown LeaseState = "unknown" // it can't be read
-)
-
-// ManagerOf reads a manager's state from its lease at a time; nil stands for a lease that doesn't exist. The time is that
-// of the reader, so two clocks that differ by more than the lease's duration (9 s) make a held lease look lapsed.
+// ManagerOf reads a manager's state from its lease; see leases.Read.
 func ManagerOf(name string, lease *coordinationv1.Lease, now time.Time) Manager {
-	m := Manager{Lease: name, State: Absent}
-	if lease == nil {
-		return m
-	}
-	spec := lease.Spec
-	if spec.HolderIdentity != nil {
-		m.Holder = *spec.HolderIdentity
-	}
-	m.State = Lapsed
-	if spec.RenewTime == nil {
-		return m
-	}
-	m.Renewed = new(spec.RenewTime.UTC())
-	var lasts time.Duration
-	if spec.LeaseDurationSeconds != nil {
-		lasts = time.Duration(*spec.LeaseDurationSeconds) * time.Second
-	}
-	if m.Holder != "" && now.Before(m.Renewed.Add(lasts)) {
-		m.State = Held
-	}
-	return m
+	r := leases.Read(lease, now)
+	return Manager{Lease: name, Holder: r.Holder, Renewed: r.Renewed, State: r.State}
 }
 
 // Warning is what a user has to know of a manager that isn't there, and of the effect of that; "" where there is nothing to
 // say.
 func (m Manager) Warning(now time.Time, effect string) string {
 	switch m.State {
-	case Absent:
+	case leases.Absent:
 		return fmt.Sprintf("no manager runs: there is no lease %s, %s; start `idlecount run`", m.Lease, effect)
-	case Lapsed:
+	case leases.Lapsed:
 		last := ""
 		if m.Holder != "" && m.Renewed != nil {
 			last = fmt.Sprintf(" (%s renewed it %s ago)", m.Holder, Age(*m.Renewed, now))
@@ -97,7 +68,7 @@ func (p Pool) Reason(manager *Manager, now time.Time) string {
 		return short + fmt.Sprintf("%s for %s: %s", s.Reason, Age(s.Since, now), oneLine(s.Message))
 	case p.Warming > 0:
 		return short + fmt.Sprintf("%d warming, the first for %s", p.Warming, Age(*p.OldestWarming, now))
-	case manager != nil && manager.State != Held && manager.State != Unknown:
+	case manager != nil && manager.State != leases.Held && manager.State != leases.Unknown:
 		return short + "no manager runs"
 	default:
 		return short + "the manager has named no reason yet"
@@ -120,7 +91,7 @@ func (p Pool) drained(manager *Manager) string {
 	switch left := p.Idle + p.Warming + p.Failed; {
 	case left == 0:
 		return "drained; " + ends
-	case manager != nil && manager.State != Held && manager.State != Unknown:
+	case manager != nil && manager.State != leases.Held && manager.State != leases.Unknown:
 		return fmt.Sprintf("drained, but no manager runs to remove its idle pods (%d left); %s", left, ends)
 	default:
 		return fmt.Sprintf("drained: idle pods go (%d left); %s", left, ends)
