@@ -39,6 +39,23 @@ type namespaceCache struct {
 	jobs        cache.SharedIndexInformer // pods of jobs, ours and those of GitLab's executor
 	idle        cache.SharedIndexInformer // idle pods, which share the runner's limit
 	quotas      cache.SharedIndexInformer
+	limits      cache.SharedIndexInformer // LimitRanges
+}
+
+// watched is one of the watches.
+type watched struct {
+	resource string
+	informer cache.SharedIndexInformer
+	without  string // what it means where passes do without, since the manager may not see it; "" = they can't
+}
+
+func (n *namespaceCache) all() []watched {
+	return []watched{
+		{"deployments", n.deployments, ""}, {"configmaps", n.anchors, ""}, {"pause pods", n.pauses, ""},
+		{"pods of jobs", n.jobs, ""}, {"idle pods", n.idle, ""},
+		{"resourcequotas", n.quotas, "pause pods may fill a quota and keep jobs out"},
+		{"limitranges", n.limits, "room may be smaller than jobs, whose containers get a LimitRange's defaults"},
+	}
 }
 
 func newNamespaceCache(client kubernetes.Interface, namespace string) *namespaceCache {
@@ -55,13 +72,14 @@ func newNamespaceCache(client kubernetes.Interface, namespace string) *namespace
 		jobs:        pods(jobSelector, factory.LabelGitLabManagerID),
 		idle:        pods(idleSelector, factory.LabelRunner),
 		quotas:      coreinformers.NewResourceQuotaInformer(client, namespace, 0, cache.Indexers{}),
+		limits:      coreinformers.NewLimitRangeInformer(client, namespace, 0, cache.Indexers{}),
 	}
 }
 
-// synced says whether all has been seen that a pass can't do without. Who may not see quotas does without.
-func (n *namespaceCache) synced() bool {
-	for _, informer := range []cache.SharedIndexInformer{n.deployments, n.anchors, n.pauses, n.jobs, n.idle} {
-		if !informer.HasSynced() {
+// synced says whether all has been seen that passes go by. Who is denied to see quotas or LimitRanges does without.
+func (n *namespaceCache) synced(denied func(resource string) bool) bool {
+	for _, w := range n.all() {
+		if !w.informer.HasSynced() && (w.without == "" || !denied(w.resource)) {
 			return false
 		}
 	}
@@ -69,31 +87,33 @@ func (n *namespaceCache) synced() bool {
 }
 
 // run watches until ctx ends. changed is called for every change, onError for each error of a watch.
-func (n *namespaceCache) run(ctx context.Context, running *sync.WaitGroup, changed func(), jobs cache.ResourceEventHandler, onError func(resource string, err error)) error {
-	for resource, informer := range map[string]cache.SharedIndexInformer{
-		"deployments": n.deployments, "configmaps": n.anchors, "pause pods": n.pauses, "pods of jobs": n.jobs, "idle pods": n.idle,
-		"resourcequotas": n.quotas,
-	} {
-		err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { onError(resource, err) })
+func (n *namespaceCache) run(ctx context.Context, running *sync.WaitGroup, changed func(), jobs cache.ResourceEventHandler, onError func(w watched, err error)) error {
+	for _, w := range n.all() {
+		err := w.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { onError(w, err) })
 		if err != nil {
-			return fmt.Errorf("watch %s: %w", resource, err)
+			return fmt.Errorf("watch %s: %w", w.resource, err)
 		}
-		if err := informer.SetTransform(slim); err != nil {
-			return fmt.Errorf("watch %s: %w", resource, err)
+		if err := w.informer.SetTransform(slim); err != nil {
+			return fmt.Errorf("watch %s: %w", w.resource, err)
 		}
-		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		if _, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
 		}); err != nil {
-			return fmt.Errorf("watch %s: %w", resource, err)
+			return fmt.Errorf("watch %s: %w", w.resource, err)
 		}
 	}
 	if _, err := n.jobs.AddEventHandler(jobs); err != nil {
 		return fmt.Errorf("watch pods of jobs: %w", err)
 	}
-	for _, informer := range []cache.SharedIndexInformer{n.deployments, n.anchors, n.pauses, n.jobs, n.idle, n.quotas} {
-		running.Go(func() { informer.RunWithContext(ctx) })
+	for _, w := range n.all() {
+		running.Go(func() { w.informer.RunWithContext(ctx) })
 	}
 	return nil
+}
+
+// optional says whether passes can do without a watch.
+func (n *namespaceCache) optional(informer cache.SharedIndexInformer) bool {
+	return slices.ContainsFunc(n.all(), func(w watched) bool { return w.informer == informer && w.without != "" })
 }
 
 func (n *namespaceCache) deployment(namespace, name string) *appsv1.Deployment {
@@ -130,6 +150,19 @@ func (n *namespaceCache) allAnchors() []*corev1.ConfigMap {
 	}
 	slices.SortFunc(anchors, func(a, b *corev1.ConfigMap) int { return cmp.Compare(a.Name, b.Name) })
 	return anchors
+}
+
+// limitRanges are the LimitRanges by name, and which versions of them.
+func (n *namespaceCache) limitRanges() (ranges []*corev1.LimitRange, seen string) {
+	store := n.limits.GetStore()
+	for _, key := range slices.Sorted(slices.Values(store.ListKeys())) {
+		if obj, exists, err := store.GetByKey(key); err == nil && exists {
+			if r, ok := obj.(*corev1.LimitRange); ok {
+				ranges, seen = append(ranges, r), seen+" "+string(r.UID)+"/"+r.ResourceVersion
+			}
+		}
+	}
+	return ranges, seen
 }
 
 func get(informer cache.SharedIndexInformer, namespace, name string) any {

@@ -354,7 +354,7 @@ func (g *ground) status() status.Status {
 // job makes a pod as GitLab's executor does for a job of the runner.
 func (g *ground) job(cfg *config.Config, name string) *corev1.Pod {
 	g.t.Helper()
-	c, err := factory.CapacityOf(cfg.Runners[0], "", patch.Apply)
+	c, err := factory.CapacityOf(cfg.Runners[0], "", nil, patch.Apply)
 	require.NoError(g.t, err)
 	spec := c.Template.Spec.DeepCopy()
 	spec.PriorityClassName, spec.TerminationGracePeriodSeconds = "", nil

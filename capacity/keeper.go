@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -197,36 +196,40 @@ func (t *term) complain(err error) {
 }
 
 // watchError tells of an error of a watch once, until another one comes.
-func (t *term) watchError(namespace, resource string, err error) {
+func (t *term) watchError(namespace string, w watched, err error) {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return // the watch was away for long and lists anew
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	what := resource + " in namespace " + namespace
-	t.denied[namespace+"/"+resource] = apierrors.IsForbidden(err)
+	what := w.resource + " in namespace " + namespace
+	t.denied[namespace+"/"+w.resource] = apierrors.IsForbidden(err)
 	if t.heard[what] == err.Error() {
 		return
 	}
 	t.heard[what] = err.Error()
-	if resource == "resourcequotas" && apierrors.IsForbidden(err) {
-		t.log.Warn("the manager may not see quotas, so pause pods may fill one and keep jobs out; `idlecount manifests` prints the roles",
-			"namespace", namespace, "error", err)
+	if w.without != "" && apierrors.IsForbidden(err) {
+		t.log.Warn("the manager may not see "+w.resource+", so "+w.without+"; `idlecount manifests` prints the roles", "namespace", namespace, "error", err)
+		t.look()
 		return
 	}
 	t.log.Warn("a watch has ended and is tried again", "what", what, "error", err)
 }
 
 // deniedIn says which watches of a namespace RBAC refuses, of those that passes can't do without.
-func (t *term) deniedIn(namespace string) []string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (t *term) deniedIn(namespace string, n *namespaceCache) []string {
 	var names []string
-	for _, resource := range []string{"configmaps", "deployments", "idle pods", "pause pods", "pods of jobs"} {
-		if t.denied[namespace+"/"+resource] {
-			names = append(names, resource)
+	for _, w := range n.all() {
+		if w.without == "" && t.isDenied(namespace, w.resource) {
+			names = append(names, w.resource)
 		}
 	}
-	slices.Sort(names)
 	return names
+}
+
+// isDenied says whether RBAC refuses a watch.
+func (t *term) isDenied(namespace, resource string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.denied[namespace+"/"+resource]
 }

@@ -29,10 +29,13 @@ func look(ctx context.Context, client kubernetes.Interface, namespace string, lo
 		{"ResourceQuotas", n.quotas, func() (runtime.Object, error) {
 			return client.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{})
 		}},
+		{"LimitRanges", n.limits, func() (runtime.Object, error) {
+			return client.CoreV1().LimitRanges(namespace).List(ctx, metav1.ListOptions{})
+		}},
 	} {
 		list, err := one.list()
-		if err != nil && one.informer == n.quotas {
-			log.Warn("can't see the ResourceQuotas, so they are taken to leave room", "namespace", namespace, "error", err)
+		if err != nil && n.optional(one.informer) {
+			log.Warn("can't see the "+one.what+", so the plan goes without them", "namespace", namespace, "error", err)
 			continue
 		}
 		if err != nil {

@@ -39,10 +39,10 @@ func (t *term) pass(ctx, watching context.Context, cfg *config.Config) (next tim
 			errs = append(errs, err)
 			continue
 		}
-		if !n.synced() {
+		if !n.synced(func(resource string) bool { return t.isDenied(namespace, resource) }) {
 			next = min(next, notSeen)
 			left = append(left, namespace)
-			if denied := t.deniedIn(namespace); len(denied) > 0 {
+			if denied := t.deniedIn(namespace, n); len(denied) > 0 {
 				blind := fmt.Errorf("the manager may not see %s in namespace %s; `idlecount manifests` prints the roles",
 					strings.Join(denied, ", "), namespace)
 				t.keepNone(namespace, blind)
@@ -79,7 +79,7 @@ func (t *term) ensure(watching context.Context, namespace string) (*namespaceCac
 		return n, nil
 	}
 	n := newNamespaceCache(t.client, namespace)
-	onError := func(resource string, err error) { t.watchError(namespace, resource, err) }
+	onError := func(w watched, err error) { t.watchError(namespace, w, err) }
 	if err := n.run(watching, &t.running, t.look, t.watch.handler(), onError); err != nil {
 		return nil, err
 	}
@@ -89,6 +89,9 @@ func (t *term) ensure(watching context.Context, namespace string) (*namespaceCac
 
 // sync makes a pass over a namespace. something says whether anything of this manager is in it.
 func (t *term) sync(ctx context.Context, namespace string, n *namespaceCache) (next time.Time, something bool, err error) {
+	if err := t.specs.measure(namespace, n); err != nil {
+		return time.Time{}, false, err
+	}
 	var errs []error
 	s := scene{now: t.clock.Now(), passed: time.Now(), cache: n, recall: t.memoryOf}
 	for _, list := range t.specs.byRunner(namespace) {

@@ -69,6 +69,9 @@ func Previews(ctx context.Context, o PreviewOptions) ([]Preview, error) {
 		if looked[namespace], err = look(ctx, o.Client, namespace, o.Log); err != nil {
 			return nil, err
 		}
+		if err := specs.measure(namespace, looked[namespace]); err != nil {
+			return nil, err
+		}
 	}
 	lease := cmp.Or(o.Lease, leaseOf(specs, looked))
 	for _, namespace := range leasenote.Noted(ctx, o.Client, lease, annotationNamespaces) {

@@ -174,7 +174,7 @@ func TestAPreviewSeesWhatBoundsAKeeper(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.Equal(t, 10, found[0].Hold)
-	require.Contains(t, log.String(), "can't see the ResourceQuotas, so they are taken to leave room")
+	require.Contains(t, log.String(), "can't see the ResourceQuotas, so the plan goes without them")
 	require.Contains(t, log.String(), "can't see the PriorityClasses")
 }
 

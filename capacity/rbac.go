@@ -10,6 +10,8 @@ func Permissions() []rights.Permission {
 			"apps", "deployments", "list", "watch", "create", "update", "patch", "delete"),
 		rights.Need("gives pause pods back before a quota keeps jobs out",
 			"", "resourcequotas", "list", "watch"),
+		rights.Need("makes room as large as jobs are with what a LimitRange adds to their containers",
+			"", "limitranges", "list", "watch"),
 	}
 }
 

@@ -25,6 +25,7 @@ type spec struct {
 	hash     string // of the capacity
 	job      *corev1.Pod
 	pause    *corev1.Pod
+	measured string // the versions of the LimitRanges under which it is so large
 }
 
 // buffered says whether the cluster autoscaler holds the room, and not pause pods.
@@ -64,7 +65,7 @@ func specsOf(cfg *config.Config, log *slog.Logger) (specs, error) {
 			continue
 		}
 		for _, image := range r.CapacityImages() {
-			s, err := specOf(r, image)
+			s, err := specOf(r, image, nil)
 			if err != nil {
 				errs = append(errs, err)
 				continue
@@ -80,12 +81,28 @@ func specsOf(cfg *config.Config, log *slog.Logger) (specs, error) {
 	return found, errors.Join(errs...)
 }
 
-func specOf(r config.Runner, image string) (*spec, error) {
+// measure makes the room of a namespace's capacities as large as jobs are there under its LimitRanges.
+func (s specs) measure(namespace string, n *namespaceCache) error {
+	ranges, seen := n.limitRanges()
+	for _, one := range s.all {
+		if one.key.namespace != namespace || one.measured == seen {
+			continue
+		}
+		fresh, err := specOf(one.runner, one.capacity.Image, ranges)
+		if err != nil {
+			return err
+		}
+		*one, one.measured = *fresh, seen
+	}
+	return nil
+}
+
+func specOf(r config.Runner, image string, ranges []*corev1.LimitRange) (*spec, error) {
 	schedule, err := r.CapacitySchedule(image)
 	if err != nil {
 		return nil, err
 	}
-	c, err := factory.CapacityOf(r, image, patch.Apply)
+	c, err := factory.CapacityOf(r, image, ranges, patch.Apply)
 	if err != nil {
 		return nil, fmt.Errorf("%s: room for its jobs: %w", r, err)
 	}

@@ -10,19 +10,12 @@ import (
 // Footprint is what a pod takes of a node as one container would: the sum of its containers and sidecars, or what its init
 // containers need where that is more, or what stands at the pod itself; of all resources, also those that devices bring.
 // It is the scheduler's own sum. The overhead of a runtime class is not in it: admission adds that to each pod of the class.
+// What a namespace's LimitRanges add to containers is not in it either: see Admitted.
 //
 // It has a limit of a resource where each container has one, since a quota that asks for limits then has got them from the
 // job's pod too, and it would refuse the pause pod without.
 func Footprint(spec corev1.PodSpec) corev1.ResourceRequirements {
-	pod := &corev1.Pod{Spec: *spec.DeepCopy()}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			requestLimits(&list[i].Resources)
-		}
-	}
-	if pod.Spec.Resources != nil {
-		requestLimits(pod.Spec.Resources)
-	}
+	pod := &corev1.Pod{Spec: Admitted(spec, nil)}
 	options := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	f := corev1.ResourceRequirements{Requests: resourcehelper.PodRequests(pod, options)}
 	for name, limit := range resourcehelper.PodLimits(pod, options) {

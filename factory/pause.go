@@ -29,7 +29,7 @@ const AnnotationSurplusSince = Prefix + "surplus-since"
 // manager holds one fewer for it, and a pod-deletion-cost of -1 makes the ReplicaSet choose this one.
 const AnnotationGivenBack = Prefix + "given-back"
 
-// pauseContainer is the name of a pause pod's only container.
+// pauseContainer is the name of a pause pod's container, or of its first one.
 const pauseContainer = "pause"
 
 // Capacity is room for one job of a runner, as a template: a pod that nobody runs anything in, which is as large as the
@@ -52,8 +52,8 @@ type JobPriority struct {
 type Patch func(p config.PodSpec, spec *corev1.PodSpec) error
 
 // CapacityOf is the room for one of the runner's jobs with an image; "" stands for those that have none of their own (see
-// config.Runner.CapacityImages). The error names the key of config.toml.
-func CapacityOf(r config.Runner, image string, patch Patch) (Capacity, error) {
+// config.Runner.CapacityImages), under the LimitRanges of its namespace. The error names the key of config.toml.
+func CapacityOf(r config.Runner, image string, ranges []*corev1.LimitRange, patch Patch) (Capacity, error) {
 	s, job, err := jobSpec(r, image, patch)
 	if err != nil {
 		return Capacity{}, err
@@ -65,7 +65,7 @@ func CapacityOf(r config.Runner, image string, patch Patch) (Capacity, error) {
 	c.Template = corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}, Annotations: map[string]string{}},
 		Spec: corev1.PodSpec{
-			Containers:                    []corev1.Container{pauseMain(r, job)},
+			Containers:                    pauseContainers(pauseMain(r), job, ranges),
 			TerminationGracePeriodSeconds: new(int64(0)), // the job that takes its place waits for its end
 			PriorityClassName:             PauseClassName(r),
 			NodeSelector:                  job.NodeSelector,
@@ -124,11 +124,10 @@ func PauseImage(r config.Runner) (image string, ours bool) {
 	return r.Kubernetes.IdleEntrypointImage, true
 }
 
-func pauseMain(r config.Runner, job corev1.PodSpec) corev1.Container {
+func pauseMain(r config.Runner) corev1.Container {
 	image, ours := PauseImage(r)
 	c := corev1.Container{
 		Name: pauseContainer, Image: image, ImagePullPolicy: defaultPullPolicy(image),
-		Resources: Footprint(job),
 		// A user is named only where the image's would be root: see initSecurity.
 		SecurityContext: initSecurity(PodSecurity{}),
 	}

@@ -19,7 +19,7 @@ import (
 
 func capacityOf(t testing.TB, r config.Runner, image string) Capacity {
 	t.Helper()
-	c, err := CapacityOf(r, image, patch.Apply)
+	c, err := CapacityOf(r, image, nil, patch.Apply)
 	require.NoError(t, err)
 	return c
 }
@@ -153,7 +153,7 @@ func TestPatchesOfEachKind(t *testing.T) {
 	}
 	r := load(t, "pause")
 	r.Kubernetes.PodSpec = []config.PodSpec{{}, {Patch: `[{"op": "remove", "path": "/none"}]`, PatchType: "json"}}
-	_, err := CapacityOf(r, "", patch.Apply)
+	_, err := CapacityOf(r, "", nil, patch.Apply)
 	require.ErrorContains(t, err, "runners[0].kubernetes.pod_spec[1].patch: can't be applied to the pod of a job")
 }
 

@@ -85,7 +85,7 @@ func configuredPools(cfg *config.Config) ([]configuredPool, error) {
 		}
 		if r.KeepsCapacity() {
 			for _, image := range r.CapacityImages() {
-				if _, err := factory.CapacityOf(r, image, patch.Apply); err != nil {
+				if _, err := factory.CapacityOf(r, image, nil, patch.Apply); err != nil {
 					errs = multierror.Append(errs, err)
 				}
 			}
