@@ -22,6 +22,37 @@ import (
 	"idlecount.dev/idlecount/factory"
 )
 
+// TestARuleByTheLabelsOfGitLabsJobsHoldsForPausePodsToo: "one job per node", by a label that GitLab gives each job with a value of
+// its own. Pause pods keep away from each other and from jobs, and jobs take their place.
+func TestARuleByTheLabelsOfGitLabsJobsHoldsForPausePodsToo(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.nodes(2)
+	cfg := g.config(`idle_strategy = "pause"`, "idle_count = 2", `idle_time = "0s"`, `
+    [[runners.kubernetes.affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution]]
+      topology_key = "kubernetes.io/hostname"
+      [[runners.kubernetes.affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution.label_selector.match_expressions]]
+        key = "job.runner.gitlab.com/pod"
+        operator = "Exists"`)
+	g.keep(cfg)
+	spread := func(selector string, nodes, pending int) func() bool {
+		return func() bool {
+			on, waits := nodesOf(g.pods(selector))
+			return len(on) == nodes && waits == pending
+		}
+	}
+	const jobs = "job.runner.gitlab.com/pod,!" + factory.LabelCapacity
+	await(t, "each pause pod has a node of its own", spread(factory.LabelCapacity, 2, 0))
+	g.job(cfg, "one")
+	await(t, "a job takes the place of one", spread(jobs, 1, 0))
+	await(t, "which finds no other", spread(factory.LabelCapacity, 1, 1))
+	g.job(cfg, "two")
+	await(t, "a second job has the other node", spread(jobs, 2, 0))
+	await(t, "and no pause pod is left on one", spread(factory.LabelCapacity, 0, 2))
+	g.finish("one")
+	await(t, "the node is held again", spread(factory.LabelCapacity, 1, 1))
+}
+
 // TestFivePausePodsHoldFiveNodesForFiveJobs: jobs of GitLab's executor of which no two may share a node find five nodes, and
 // when the working day is over the cluster can lose them all.
 func TestFivePausePodsHoldFiveNodesForFiveJobs(t *testing.T) {

@@ -2,6 +2,7 @@ package capacity_test
 
 import (
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -48,10 +49,10 @@ func TestTheDocumentation(t *testing.T) {
 	require.Equal(t, 6, count)
 
 	var tests strings.Builder
-	for _, file := range []string{
-		"cluster_test.go", "rivals_cluster_test.go", "status/rows_test.go", "../factory/pause_test.go", "../e2e/capacity_test.go",
-		"../executor-plugin/giveback_cluster_test.go", "../executor-plugin/refused_cluster_test.go",
-	} {
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	for _, file := range append(files, "status/rows_test.go", "../factory/pause_test.go", "../e2e/capacity_test.go",
+		"../executor-plugin/giveback_cluster_test.go", "../executor-plugin/refused_cluster_test.go") {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		tests.Write(text)

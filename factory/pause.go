@@ -81,7 +81,7 @@ func CapacityOf(r config.Runner, image string, ranges []*corev1.LimitRange, patc
 			ImagePullSecrets:              pausePullSecrets(r, s),
 		},
 	}
-	pauseMetadata(r, s, c.Name).over(c.Template.Labels, c.Template.Annotations)
+	pauseMetadata(r, s, job, c.Name).over(c.Template.Labels, c.Template.Annotations)
 	return c, nil
 }
 
@@ -95,10 +95,13 @@ func capacityName(r config.Runner, image string) string {
 	return dnsLabel(r.ShortToken(), maxLabelValue-len(suffix)) + suffix
 }
 
-// pauseMetadata are a pause pod's labels and annotations: those that a job's pod gets from the configuration, by which
-// anti-affinities, topology spread, webhooks and autoscalers tell where it may go.
-func pauseMetadata(r config.Runner, s Shape, name string) Metadata {
+// pauseMetadata are a pause pod's labels and annotations: those that a job's pod gets from the configuration, and those that
+// all jobs of the runner have. By them anti-affinities, topology spread, webhooks and autoscalers tell where it may go.
+func pauseMetadata(r config.Runner, s Shape, job corev1.PodSpec, name string) Metadata {
 	m := Metadata{Labels: map[string]string{}, Annotations: map[string]string{}}
+	for _, key := range selectedOfJob(r, job) {
+		m.Labels[key] = pauseValue
+	}
 	for key, value := range s.Labels {
 		if !ofJob(value) {
 			m.Labels[key] = labelValue(value)
@@ -109,6 +112,7 @@ func pauseMetadata(r config.Runner, s Shape, name string) Metadata {
 			m.Annotations[key] = value
 		}
 	}
+	m.label(LabelGitLabManager, r.Name)
 	m.label(LabelGitLabManagerID, r.ShortToken())
 	m.Labels[LabelRunner] = RunnerLabel(r)
 	m.Labels[LabelCapacity] = name
