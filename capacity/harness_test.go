@@ -216,6 +216,7 @@ func (g *ground) asAccount(lacks ...string) *ground {
 			}
 		}
 	}
+	rules = slices.DeleteFunc(rules, func(r rbacv1.PolicyRule) bool { return len(r.Verbs) == 0 })
 	var whole []rbacv1.PolicyRule
 	for _, p := range capacity.ClusterPermissions() {
 		whole = append(whole, p.PolicyRule)

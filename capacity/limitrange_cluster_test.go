@@ -77,10 +77,12 @@ func TestAPausePodIsAsLargeAsAJobUnderALimitRange(t *testing.T) {
 	require.InDelta(t, 2, k.metric("idlecount_capacity_writes_total", "operation", "create deployment")+k.metric("idlecount_capacity_writes_total", "operation", "update deployment"), 0,
 		"one of the size of the first range, one rollout")
 
-	g.limitRange(corev1.LimitRangeItem{Max: amounts("500m", "1Gi")}) // the jobs would be refused as well
+	g.limitRange(corev1.LimitRangeItem{ // which refuses the jobs as well
+		Default: amounts("2", "512Mi"), DefaultRequest: amounts("200m", "128Mi"), MaxLimitRequestRatio: corev1.ResourceList{"cpu": resource.MustParse("1")},
+	})
 	await(t, "what the API server refuses is said in its words", func() bool {
 		s := g.status()
-		return s.Trouble != nil && s.Trouble.Reason == status.Admission && strings.Contains(s.Trouble.Message, "maximum cpu usage per Container is 500m")
+		return s.Trouble != nil && s.Trouble.Reason == status.Admission && strings.Contains(s.Trouble.Message, "cpu max limit to request ratio per Container is 1")
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -89,11 +90,8 @@ func TestWhatCantBeKeptForWantOfRightsIsNamed(t *testing.T) {
 			role, err := roles.Get(t.Context(), "keeper-"+g.token, metav1.GetOptions{})
 			require.NoError(t, err)
 			words := strings.Fields(lack)
-			for i := range role.Rules {
-				if last := len(words) - 1; role.Rules[i].Resources[0] == words[last] {
-					role.Rules[i].Verbs = append(role.Rules[i].Verbs, words[:last]...)
-				}
-			}
+			last := len(words) - 1
+			role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{"", "apps"}, Resources: words[last:], Verbs: words[:last]})
 			_, err = roles.Update(t.Context(), role, metav1.UpdateOptions{})
 			require.NoError(t, err)
 			k.until("all is well", func() bool { return len(k.Unkept()) == 0 && len(g.pods(factory.LabelCapacity)) == 1 })
