@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"idlecount.dev/idlecount/capacity/plan"
 	"idlecount.dev/idlecount/capacity/status"
 	"idlecount.dev/idlecount/factory"
 )
@@ -28,11 +29,15 @@ func (b bufferAPI) unfit() *status.Trouble {
 	if b.asked.IsZero() || b.version != "" {
 		return nil
 	}
-	return &status.Trouble{Reason: status.Buffer, Message: `the cluster doesn't serve ` + factory.CapacityBufferGroup +
-		`, so nothing keeps a buffer: install the CapacityBuffer CRD and a cluster autoscaler that knows it, or set idle_strategy = "pause"`}
+	return &status.Trouble{Reason: status.Buffer, Message: fmt.Sprintf("the cluster doesn't serve the CapacityBuffers of %s in a version that is known (%s), "+
+		"so nothing keeps a buffer: install the CapacityBuffer CRD and a cluster autoscaler that knows it, or set idle_strategy = \"pause\"",
+		factory.CapacityBufferGroup, strings.Join(bufferVersions(), ", "))}
 }
 
-// readBuffers finds out which version of the API the cluster prefers, unless that is known.
+// bufferVersions are those of the API that we write, the best one first. A later one may have another meaning.
+func bufferVersions() []string { return []string{"v1beta1", "v1alpha1"} }
+
+// readBuffers finds out in which version the cluster has CapacityBuffers, unless that is known.
 func (t *term) readBuffers(ctx context.Context) error {
 	if now := t.clock.Now(); !t.buffers.asked.IsZero() && now.Sub(t.buffers.asked) < classesHold {
 		return nil
@@ -44,50 +49,73 @@ func (t *term) readBuffers(ctx context.Context) error {
 	return err
 }
 
-// findBuffers asks for the version that the cluster prefers now.
+// findBuffers asks for each version whether the cluster has CapacityBuffers in it. Which version of the group it prefers says
+// nothing of that: other kinds of the cluster autoscaler are in it.
 func findBuffers(ctx context.Context, client kubernetes.Interface, now time.Time) (bufferAPI, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	raw, err := client.Discovery().RESTClient().Get().AbsPath("/apis/"+factory.CapacityBufferGroup).
-		SetHeader("Accept", "application/json").Do(ctx).Raw()
-	if apierrors.IsNotFound(err) {
-		return bufferAPI{asked: now}, nil
-	}
-	if err != nil {
-		return bufferAPI{}, fmt.Errorf("find out whether the cluster has CapacityBuffers: %w", err)
-	}
-	var group metav1.APIGroup
-	if err := json.Unmarshal(raw, &group); err != nil {
-		return bufferAPI{}, fmt.Errorf("find out which CapacityBuffers the cluster has: %w", err)
-	}
-	return bufferAPI{asked: now, version: group.PreferredVersion.Version}, nil
-}
-
-// keepBuffer has the cluster autoscaler hold a capacity: a PodTemplate of a job, and a CapacityBuffer of so many.
-func (t *term) keepBuffer(ctx context.Context, p *part, r plan.Result) error {
-	version := t.buffers.version
-	if version == "" {
-		return nil // and status says so, where any is wanted
-	}
-	if d := p.deployment; d != nil && d.DeletionTimestamp == nil {
-		if err := t.deleteDeployment(ctx, d); err != nil {
-			return err
+	for _, version := range bufferVersions() {
+		raw, err := client.Discovery().RESTClient().Get().AbsPath("/apis/"+factory.CapacityBufferGroup+"/"+version).
+			SetHeader("Accept", "application/json").Do(ctx).Raw()
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return bufferAPI{}, fmt.Errorf("find out whether the cluster has CapacityBuffers: %w", err)
+		}
+		var list metav1.APIResourceList
+		if err := json.Unmarshal(raw, &list); err != nil {
+			return bufferAPI{}, fmt.Errorf("find out which CapacityBuffers the cluster has: %w", err)
+		}
+		if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == bufferResource && r.Namespaced }) {
+			return bufferAPI{asked: now, version: version}, nil
 		}
 	}
-	want := fmt.Sprint(p.hash, " ", r.Hold, " ", version, " ", p.anchor.UID)
-	if p.memory.buffer == want && t.clock.Since(p.memory.bufferAt) < lookAnyway {
-		return nil
-	}
-	if err := t.writeTemplate(ctx, p); err != nil {
-		return err
-	}
-	body := factory.CapacityBuffer(p.runner, p.capacity, version, r.Hold, owner(p.anchor))
-	if err := t.writeBuffer(ctx, p, version, body); err != nil {
-		return err
-	}
-	p.memory.buffer, p.memory.bufferAt = want, t.clock.Now()
-	return nil
+	return bufferAPI{asked: now}, nil
 }
+
+// bufferResource is how the API calls CapacityBuffers.
+const bufferResource = "capacitybuffers"
+
+// keepBuffer has the cluster autoscaler hold a capacity: a PodTemplate of a job, and a CapacityBuffer of so many. What the
+// autoscaler says of it is in the decision that it returns.
+func (t *term) keepBuffer(ctx context.Context, p *part, d decision) (decision, error) {
+	version := t.buffers.version
+	if version == "" {
+		return d, nil // and status says so, where any is wanted
+	}
+	if deployment := p.deployment; deployment != nil && deployment.DeletionTimestamp == nil {
+		if err := t.deleteDeployment(ctx, deployment); err != nil {
+			return d, err
+		}
+	}
+	m := &p.memory.buffer
+	if want := fmt.Sprint(p.hash, " ", d.Hold, " ", version, " ", p.anchor.UID); m.want != want || !p.now.Before(m.at.Add(bufferEvery)) {
+		if err := t.writeTemplate(ctx, p); err != nil {
+			return d, err
+		}
+		there, err := t.writeBuffer(ctx, p, version, factory.CapacityBuffer(p.runner, p.capacity, version, d.Hold, owner(p.anchor)))
+		if err != nil {
+			return d, err
+		}
+		*m = buffered{want: want, at: p.now, answer: there.answer(d.Hold, p.now)}
+	}
+	p.held, p.pending, p.again = m.held, d.Hold-m.held, m.at.Add(bufferEvery)
+	if m.trouble != nil {
+		d.trouble = new(*m.trouble) // its time is set with each status
+	}
+	return d, nil
+}
+
+// buffered is what was written of a buffer, and what its autoscaler had said of it then.
+type buffered struct {
+	want string
+	at   time.Time
+	answer
+}
+
+// bufferEvery is how often it is looked at what the autoscaler says.
+const bufferEvery = 15 * time.Second
 
 func (t *term) writeTemplate(ctx context.Context, p *part) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -110,9 +138,9 @@ func (t *term) writeTemplate(ctx context.Context, p *part) error {
 	return nil
 }
 
-// buffer is a request to the API of CapacityBuffers.
+// bufferRequest is a request to the API of CapacityBuffers.
 func (t *term) bufferRequest(ctx context.Context, verb, version string, k key, name string, body any) ([]byte, error) {
-	path := []string{"/apis", factory.CapacityBufferGroup, version, "namespaces", k.namespace, "capacitybuffers"}
+	path := []string{"/apis", factory.CapacityBufferGroup, version, "namespaces", k.namespace, bufferResource}
 	if name != "" {
 		path = append(path, name)
 	}
@@ -127,27 +155,33 @@ func (t *term) bufferRequest(ctx context.Context, verb, version string, k key, n
 	return request.Do(ctx).Raw()
 }
 
-func (t *term) writeBuffer(ctx context.Context, p *part, version string, body map[string]any) error {
+// writeBuffer makes the buffer what it should be, and returns it.
+func (t *term) writeBuffer(ctx context.Context, p *part, version string, body map[string]any) (bufferObject, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	raw, err := t.bufferRequest(ctx, http.MethodGet, version, p.key, p.key.name, nil)
 	if apierrors.IsNotFound(err) {
-		_, err = t.bufferRequest(ctx, http.MethodPost, version, p.key, "", body)
+		raw, err = t.bufferRequest(ctx, http.MethodPost, version, p.key, "", body)
 		t.metrics.wrote("create capacitybuffer", err)
 	} else if err == nil {
-		err = t.updateBuffer(ctx, p, version, raw, body)
+		raw, err = t.updateBuffer(ctx, p, version, raw, body)
+	}
+	var there bufferObject
+	if err == nil {
+		err = json.Unmarshal(raw, &there)
 	}
 	if err != nil {
-		return fmt.Errorf("write CapacityBuffer %s/%s: %w", p.key.namespace, p.key.name, err)
+		return bufferObject{}, fmt.Errorf("write CapacityBuffer %s/%s: %w", p.key.namespace, p.key.name, err)
 	}
-	return nil
+	return there, nil
 }
 
-// updateBuffer writes the spec where it isn't as it should be. What the API server has filled in is left alone.
-func (t *term) updateBuffer(ctx context.Context, p *part, version string, raw []byte, body map[string]any) error {
+// updateBuffer writes the spec where it isn't as it should be, and returns the object. What the API server has filled in is
+// left alone.
+func (t *term) updateBuffer(ctx context.Context, p *part, version string, raw []byte, body map[string]any) ([]byte, error) {
 	var there map[string]any
 	if err := json.Unmarshal(raw, &there); err != nil {
-		return err
+		return nil, err
 	}
 	spec, _ := there["spec"].(map[string]any)
 	wanted, _ := body["spec"].(map[string]any)
@@ -158,16 +192,16 @@ func (t *term) updateBuffer(ctx context.Context, p *part, version string, raw []
 		same = same && string(a) == string(b)
 	}
 	if same {
-		return nil
+		return raw, nil
 	}
 	if spec == nil {
 		spec = map[string]any{}
 	}
 	maps.Copy(spec, wanted)
 	there["spec"] = spec
-	_, err := t.bufferRequest(ctx, http.MethodPut, version, p.key, p.key.name, there)
+	raw, err := t.bufferRequest(ctx, http.MethodPut, version, p.key, p.key.name, there)
 	t.metrics.wrote("update capacitybuffer", err)
-	return err
+	return raw, err
 }
 
 // dropBuffer takes away the buffer of a capacity that is held by pause pods now: what the status says of it is how it was.
@@ -193,6 +227,6 @@ func (t *term) dropBuffer(ctx context.Context, p *part) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete PodTemplate %s/%s: %w", p.key.namespace, p.key.name, err)
 	}
-	p.memory.buffer = ""
+	p.memory.buffer = buffered{}
 	return nil
 }

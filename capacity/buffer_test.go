@@ -3,43 +3,106 @@ package capacity_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	"idlecount.dev/idlecount/capacity/status"
 	"idlecount.dev/idlecount/factory"
 )
 
-// bufferCRD is as much of the cluster autoscaler's CapacityBuffer as a test needs: its group, names and scope, and the
-// fields that are written.
-const bufferCRD = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-"metadata": {"name": "capacitybuffers.autoscaling.x-k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved, of a test"}},
-"spec": {"group": "autoscaling.x-k8s.io", "scope": "Namespaced",
-"names": {"kind": "CapacityBuffer", "plural": "capacitybuffers", "singular": "capacitybuffer", "listKind": "CapacityBufferList"},
-"versions": [{"name": "v1beta1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "properties": {
-"spec": {"type": "object", "properties": {"provisioningStrategy": {"type": "string"}, "replicas": {"type": "integer"},
-"podTemplateRef": {"type": "object", "properties": {"name": {"type": "string"}}},
-"limits": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}}}]}}`
+// bufferCRD is the cluster autoscaler's CapacityBuffer in two versions, with what its schema demands of us and of the autoscaler.
+const bufferCRD = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: capacitybuffers.autoscaling.x-k8s.io}
+spec:
+  group: autoscaling.x-k8s.io
+  scope: Namespaced
+  names: {kind: CapacityBuffer, listKind: CapacityBufferList, plural: capacitybuffers, singular: capacitybuffer, shortNames: [cb]}
+  versions:
+  - {name: v1alpha1, served: true, storage: false, deprecated: true, subresources: {status: {}}, schema: &schema {openAPIV3Schema: {
+      type: object, required: [spec], properties: {
+        spec: {
+          type: object,
+          x-kubernetes-validations: [
+            {rule: "!has(self.podTemplateRef) || has(self.replicas) || has(self.limits)", message: a template without a number},
+            {rule: "!(has(self.podTemplateRef) && has(self.scalableRef))", message: two templates}],
+          properties: {
+            provisioningStrategy: {type: string, default: buffer.x-k8s.io/active-capacity},
+            podTemplateRef: &ref {type: object, required: [name], properties: {name: {type: string, minLength: 1}}},
+            scalableRef: {type: object, required: [kind, name], properties: {
+              apiGroup: {type: string}, kind: {type: string, minLength: 1}, name: {type: string, minLength: 1}}},
+            replicas: {type: integer, format: int32, minimum: 0},
+            percentage: {type: integer, format: int32, minimum: 0},
+            limits: {type: object, additionalProperties: {x-kubernetes-int-or-string: true, anyOf: [{type: integer}, {type: string}]}}}},
+        status: {type: object, properties: {
+          podTemplateRef: *ref, podTemplateGeneration: {type: integer, format: int64},
+          replicas: {type: integer, format: int32}, provisioningStrategy: {type: string},
+          conditions: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [type], items: {
+            type: object, required: [lastTransitionTime, message, reason, status, type], properties: {
+              type: {type: string, maxLength: 316}, status: {type: string, enum: ["True", "False", Unknown]},
+              reason: {type: string, minLength: 1, maxLength: 1024, pattern: "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
+              message: {type: string, maxLength: 32768}, observedGeneration: {type: integer, format: int64, minimum: 0},
+              lastTransitionTime: {type: string, format: date-time}}}}}}}}}}
+  - {name: v1beta1, served: true, storage: true, subresources: {status: {}}, schema: *schema}
+`
+
+// requestCRD is another kind of the cluster autoscaler, in the same group and in later versions.
+const requestCRD = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: provisioningrequests.autoscaling.x-k8s.io}
+spec:
+  group: autoscaling.x-k8s.io
+  scope: Namespaced
+  names: {kind: ProvisioningRequest, listKind: ProvisioningRequestList, plural: provisioningrequests, singular: provisioningrequest}
+  versions:
+  - {name: v1, served: true, storage: true, schema: &any {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+  - {name: v1beta1, served: true, storage: false, schema: *any}
+`
+
+// define makes a CRD until the test ends. It is there for the whole cluster, so such tests aren't parallel.
+func (g *ground) define(crd string) {
+	g.t.Helper()
+	const all = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	var object struct{ Metadata struct{ Name string } }
+	require.NoError(g.t, yaml.Unmarshal([]byte(crd), &object))
+	body, err := yaml.YAMLToJSON([]byte(crd))
+	require.NoError(g.t, err)
+	client, ctx := g.client.Discovery().RESTClient(), context.WithoutCancel(g.t.Context())
+	one := all + "/" + object.Metadata.Name
+	if err := client.Delete().AbsPath(one).Do(ctx).Error(); err == nil {
+		await(g.t, "what a test has left is gone", func() bool { return apierrors.IsNotFound(client.Get().AbsPath(one).Do(ctx).Error()) })
+	}
+	require.NoError(g.t, client.Post().AbsPath(all).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error())
+	g.t.Cleanup(func() {
+		if err := client.Delete().AbsPath(one).Do(ctx).Error(); err != nil && !apierrors.IsNotFound(err) {
+			g.t.Error(err)
+		}
+	})
+}
+
+// autoscaler says something of the ground's buffer.
+func (g *ground) autoscaler(status string) {
+	g.t.Helper()
+	err := g.client.Discovery().RESTClient().Patch(types.MergePatchType).
+		AbsPath("/apis/autoscaling.x-k8s.io/v1beta1/namespaces/"+g.namespace+"/capacitybuffers/"+g.token+"-pause", "status").
+		Body([]byte(`{"status":` + status + `}`)).Do(g.t.Context()).Error()
+	require.NoError(g.t, err)
+}
 
 // TestABufferIsKeptWhereTheClusterHasThem, and where it hasn't, status says so. It is not parallel: the API is there for the
 // whole cluster.
 func TestABufferIsKeptWhereTheClusterHasThem(t *testing.T) {
 	g := newGround(t)
-	crds := func(verb string) error {
-		request := g.client.Discovery().RESTClient().Verb(verb).SetHeader("Content-Type", "application/json")
-		path := "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-		if verb == "POST" {
-			return request.AbsPath(path).Body([]byte(bufferCRD)).Do(context.WithoutCancel(t.Context())).Error()
-		}
-		return request.AbsPath(path + "/capacitybuffers.autoscaling.x-k8s.io").Do(context.WithoutCancel(t.Context())).Error()
-	}
-	if err := crds("DELETE"); err == nil {
-		await(t, "what a test has left is gone", func() bool { return apierrors.IsNotFound(crds("GET")) })
-	}
+	g.define(requestCRD)
 	k := g.keep(g.config(`idle_strategy = "buffer"`, "idle_count = 2", `idle_time = "0s"`))
 	await(t, "the missing API is named", func() bool {
 		s := g.status()
@@ -48,12 +111,7 @@ func TestABufferIsKeptWhereTheClusterHasThem(t *testing.T) {
 	require.Contains(t, g.status().Trouble.Message, "install the CapacityBuffer CRD")
 	require.Nil(t, g.deployment())
 
-	require.NoError(t, crds("POST"))
-	t.Cleanup(func() {
-		if err := crds("DELETE"); err != nil && !apierrors.IsNotFound(err) {
-			t.Error(err)
-		}
-	})
+	g.define(bufferCRD)
 	name := "/" + g.token + "-pause"
 	buffer := func() (spec struct {
 		ProvisioningStrategy string
@@ -85,6 +143,18 @@ func TestABufferIsKeptWhereTheClusterHasThem(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "1", template.Template.Spec.Containers[0].Resources.Requests.Cpu().String())
 	await(t, "nothing is in the way any more", func() bool { return g.status().Trouble == nil })
+
+	const said = `"reason": "Said", "message": "so it is", "lastTransitionTime": "2026-03-02T12:00:00Z"`
+	g.autoscaler(`{"replicas": 2, "conditions": [{"type": "ReadyForProvisioning", "status": "True", ` + said + `}, {"type": "Provisioning", "status": "True", ` + said + `}]}`)
+	k.until("what the autoscaler provides for is held", func() bool { return g.status().Held == 2 && k.metric("idlecount_capacity_pods", "state", "held") == 2 })
+	g.autoscaler(`{"replicas": 1, "conditions": [{"type": "Provisioning", "status": "True", ` + said + `}, {"type": "LimitedByQuotas", "status": "True", ` + said + `}]}`)
+	k.until("its words are said", func() bool {
+		s := g.status()
+		return s.Held == 1 && s.Trouble != nil && s.Trouble.Reason == status.Quota && strings.Contains(s.Trouble.Message, "LimitedByQuotas=True, so it is")
+	})
+	require.EqualValues(t, 1, k.metric("idlecount_capacity_pods", "state", "pending"))
+	g.autoscaler(`{"conditions": null}`)
+	now = k.clock.Now()
 
 	k.reload(g.config(`idle_strategy = "buffer"`, "idle_count = 4", `idle_time = "0s"`))
 	await(t, "it follows the policy", holds(4))

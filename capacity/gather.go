@@ -24,8 +24,8 @@ type part struct {
 	before        status.Status
 	want          plan.Want
 	have          plan.Have
-	held, pending int       // pause pods that have a node, and that have none
-	again         time.Time // when to look at the quotas again; zero = when they change
+	held, pending int       // pause pods that have a node, and that have none; of a buffer what its autoscaler provides for, and the rest
+	again         time.Time // when to look at the quotas, or at the buffer, again; zero = when they change
 	memory        *memory
 }
 
@@ -96,7 +96,7 @@ func (s scene) see(one *spec) *part {
 	}
 	// A buffer has no pods that a quota could count, and its anchor knows what it holds.
 	if p.before.Strategy == config.StrategyBuffer {
-		p.have.Held = p.before.Hold
+		p.have.Held, p.held, p.pending = p.before.Hold, p.before.Held, max(0, p.before.Hold-p.before.Held)
 		if at := p.before.Surplus; at != nil {
 			p.have.Surplus = *at
 		}

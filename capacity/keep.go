@@ -80,7 +80,7 @@ func (t *term) ask(ctx context.Context, p *part) error {
 // act does what was decided. What it can't do is told by the decision that it returns, or by the error.
 func (t *term) act(ctx context.Context, p *part, d decision) (decision, error) {
 	if p.buffered() {
-		return d, t.keepBuffer(ctx, p, d.Result)
+		return t.keepBuffer(ctx, p, d)
 	}
 	if err := t.dropBuffer(ctx, p); err != nil {
 		return d, err
@@ -130,8 +130,11 @@ func (t *term) status(p *part, r plan.Result, trouble *status.Trouble) status.St
 	if change := p.calendar.NextChange(p.now); !change.IsZero() {
 		s.NextChange = new(change.UTC())
 	}
-	if s.Strategy == config.StrategyBuffer && !r.Surplus.IsZero() {
-		s.Surplus = new(r.Surplus.UTC())
+	if s.Strategy == config.StrategyBuffer {
+		s.Held = p.held
+		if !r.Surplus.IsZero() {
+			s.Surplus = new(r.Surplus.UTC())
+		}
 	}
 	if trouble != nil {
 		trouble.Since = p.now.UTC().Truncate(time.Second)

@@ -147,8 +147,7 @@ type memory struct {
 	givenAt  time.Time // when a pause pod was last seen whose room a driver has asked for
 	anchorAt time.Time // when this term made the anchor
 	madeAt   time.Time // when this term made the Deployment
-	buffer   string    // what the buffer was made of, at bufferAt
-	bufferAt time.Time
+	buffer   buffered
 }
 
 func newTerm(k *Keeper) *term {

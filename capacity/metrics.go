@@ -27,7 +27,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	m := &metrics{
 		wanted:  gauge("idlecount_capacity_wanted", "Jobs for which room is wanted now.", "capacity"),
-		pods:    gauge("idlecount_capacity_pods", "Pause pods by state: held (they have a node) or pending.", "capacity", "state"),
+		pods:    gauge("idlecount_capacity_pods", "Pause pods by state: held (they have a node) or pending; of a buffer, jobs that its autoscaler provides for, or not yet.", "capacity", "state"),
 		jobs:    gauge("idlecount_capacity_jobs", "Jobs that run, by GitLab's labels.", "capacity"),
 		trouble: gauge("idlecount_capacity_trouble", "1 while less is held than is wanted for this reason.", "capacity", "reason"),
 		preemptions: prometheus.NewHistogramVec(prometheus.HistogramOpts{

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/factory"
 )
 
@@ -27,8 +28,8 @@ type Row struct {
 	Policy     string     `json:"policy,omitempty"`
 	Want       int        `json:"want"`
 	Hold       int        `json:"hold"`            // asked for
-	Held       int        `json:"held"`            // pause pods that have a node
-	Pending    int        `json:"pending"`         // pause pods that have none
+	Held       int        `json:"held"`            // pause pods that have a node, or what a buffer's autoscaler provides for
+	Pending    int        `json:"pending"`         // the rest of what is there
 	Waits      string     `json:"waits,omitempty"` // what the scheduler says of one that has none
 	Jobs       int        `json:"jobs"`            // that run, by GitLab's labels
 	NextChange *time.Time `json:"next_change,omitempty"`
@@ -63,6 +64,9 @@ func Rows(anchors []corev1.ConfigMap, pauses, jobs []corev1.Pod) []Row {
 			if p := &pauses[j]; p.Namespace == a.Namespace && p.Labels[factory.LabelCapacity] == a.Name {
 				r.add(p)
 			}
+		}
+		if r.Strategy == config.StrategyBuffer {
+			r.Held, r.Pending = s.Held, max(0, s.Hold-s.Held)
 		}
 		r.scheduled(jobs, a.Labels[factory.LabelRunner])
 		rows = append(rows, r)
@@ -130,7 +134,13 @@ func (r Row) Reason(now time.Time) string {
 	if t := r.Trouble; t != nil {
 		parts = append(parts, t.text(now))
 	}
-	if r.Pending > 0 && !r.Drained {
+	switch {
+	case r.Pending == 0 || r.Drained:
+	case r.Strategy == config.StrategyBuffer:
+		if r.Trouble == nil {
+			parts = append(parts, fmt.Sprintf("the autoscaler doesn't provide for %d yet", r.Pending))
+		}
+	default:
 		waits := cmp.Or(r.Waits, "the scheduler has said nothing yet")
 		parts = append(parts, fmt.Sprintf("%d wait for a node: %s", r.Pending, waits))
 	}

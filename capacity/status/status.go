@@ -20,6 +20,7 @@ type Status struct {
 	Policy     string     `json:"policy"`          // which policy is in force, for people
 	Want       int        `json:"want"`            // jobs for which room is wanted
 	Hold       int        `json:"hold"`            // and asked for: less where something bounds it, more while surplus cools down
+	Held       int        `json:"held,omitempty"`  // of a buffer: for so many its autoscaler says that it provides
 	IdleTime   string     `json:"idle_time"`
 	Surplus    *time.Time `json:"surplus,omitempty"`     // of a buffer: since when it holds more than is wanted
 	NextChange *time.Time `json:"next_change,omitempty"` // when another policy comes into force
@@ -44,7 +45,7 @@ const (
 	Quota     Reason = "Quota"     // a ResourceQuota leaves no room, or none beside the headroom for jobs
 	Priority  Reason = "Priority"  // the PriorityClass is missing, or jobs couldn't preempt it
 	Admission Reason = "Admission" // the API server refuses the pause pods
-	Buffer    Reason = "Buffer"    // the cluster has no CapacityBuffer
+	Buffer    Reason = "Buffer"    // the cluster has no CapacityBuffers, or no autoscaler that provides for ours
 	Access    Reason = "Access"    // the manager lacks a permission
 	API       Reason = "API"       // the API server can't do what is asked
 )

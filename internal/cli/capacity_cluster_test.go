@@ -44,7 +44,7 @@ func someCapacity(t *testing.T, namespace string, keys ...string) (file string, 
 	cfg, err := config.Load([]string{file})
 	require.NoError(t, err)
 	r = cfg.Runners[0]
-	c, err = factory.CapacityOf(r, "", patch.Apply)
+	c, err = factory.CapacityOf(r, "", nil, patch.Apply)
 	require.NoError(t, err)
 	return file, r, c
 }
