@@ -1,0 +1,120 @@
+package cli_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"idlecount.dev/idlecount/capacity/patch"
+	capacitystatus "idlecount.dev/idlecount/capacity/status"
+	"idlecount.dev/idlecount/config"
+	"idlecount.dev/idlecount/e2e/cluster/clustertest"
+	"idlecount.dev/idlecount/factory"
+)
+
+// writeBoth writes a config.toml of one runner with idle pods, for which there are KWOK nodes, and room for jobs beside them.
+func writeBoth(t *testing.T, file, namespace string, idle int) config.Runner {
+	t.Helper()
+	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(`
+[[runners]]
+  name = "ci"
+  url = "https://gitlab.example.com"
+  token = "glrt-abcdefghijklmnopqrst"
+  executor = "custom"
+  limit = 6
+  [runners.kubernetes]
+    namespace = %q
+    image = "registry.invalid/job:1"
+    helper_image = "registry.invalid/helper:1"
+    idle_entrypoint_image = "registry.invalid/entrypoint:1"
+    idle_count = %d
+    idle_pause_count = 5
+    idle_time = "1h"
+    node_selector = {type = "kwok"}
+    node_tolerations = {"kwok.x-k8s.io/node=fake" = "NoSchedule"}
+`, namespace, idle)), 0o600))
+	cfg, err := config.Load([]string{file})
+	require.NoError(t, err)
+	return cfg.Runners[0]
+}
+
+// run starts a manager in this process, whose lease is in a namespace.
+func (c realCluster) run(t *testing.T, file, lease string) running {
+	t.Helper()
+	return start(t, "run", "-c", file, "--kubeconfig", c.kubeconfig, "--leader-elect-namespace", lease, "--listen-address", "127.0.0.1:0", "--log-format", "json")
+}
+
+// TestTheIdlePodsOfAManagerAndItsPausePodsShareALimit: the pools and the capacity of one manager, which know nothing of each
+// other. It is not parallel, since `run` sets the logger of client-go for the whole process.
+func TestTheIdlePodsOfAManagerAndItsPausePodsShareALimit(t *testing.T) {
+	c := onCluster(t)
+	nodes, err := c.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: "type=kwok"})
+	require.NoError(t, err)
+	if len(nodes.Items) == 0 {
+		t.Skip("the cluster has no KWOK nodes; start it with: go run ./e2e/cmd/cluster up --kwok 3")
+	}
+	file := filepath.Join(t.TempDir(), "config.toml")
+	r := writeBoth(t, file, c.namespace, 2)
+	m := c.run(t, file, c.namespace)
+	there := func(idle, pauses int) func() bool {
+		return func() bool {
+			count := func(selector string) int {
+				list, err := c.CoreV1().Pods(c.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
+				if err != nil {
+					t.Log(err) // not require: a condition is no place to end a test
+					return -1
+				}
+				return len(list.Items)
+			}
+			return count(factory.LabelState+"="+factory.StateIdle) == idle && count(factory.LabelCapacity) == pauses
+		}
+	}
+	await := func(what string, is func() bool) {
+		t.Helper()
+		require.Eventually(t, is, time.Minute, 50*time.Millisecond, "%s:\n%s", what, m.log)
+	}
+	await("two idle pods, and pause pods for the rest", there(2, 4))
+	await("ready", func() bool { code, _ := m.get("/readyz"); return code == http.StatusOK })
+
+	writeBoth(t, file, c.namespace, 3)
+	await("another idle pod takes the place of a pause pod", there(3, 3))
+	shape, err := factory.ShapeOf(r, factory.Job{})
+	require.NoError(t, err)
+	c.addPod(t, factory.JobPod(r, shape, "job", factory.JobMeta{ID: "1", ClaimedAt: time.Now()}), true)
+	await("a job takes that of another one", there(3, 2))
+	_, body := m.get("/metrics")
+	require.Contains(t, body, `idlecount_capacity_trouble{capacity="abcdefghi-pause",reason="Limit"} 1`)
+	writeBoth(t, file, c.namespace, 0)
+	require.NoError(t, c.CoreV1().Pods(c.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: factory.LabelState}))
+	await("without any there is room for all of it", there(0, 5))
+}
+
+// TestReadyzNamesTheCapacityOfAnotherManager, until that has gone.
+func TestReadyzNamesTheCapacityOfAnotherManager(t *testing.T) {
+	c := onCluster(t)
+	c.addLease(t, time.Now())
+	file := filepath.Join(t.TempDir(), "config.toml")
+	r := writeBoth(t, file, c.namespace, 0)
+	room, err := factory.CapacityOf(r, "", nil, patch.Apply)
+	require.NoError(t, err)
+	anchor := factory.PauseAnchor(r, room)
+	anchor.Data = map[string]string{factory.AnchorStatusKey: capacitystatus.Status{Runner: "ci", Strategy: "pause", Lease: c.namespace + "/idlecount"}.Encode()}
+	_, err = c.CoreV1().ConfigMaps(c.namespace).Create(t.Context(), anchor, metav1.CreateOptions{})
+	require.NoError(t, err)
+
+	m := c.run(t, file, clustertest.Namespace(t))
+	require.Eventually(t, func() bool {
+		code, body := m.get("/readyz")
+		return code == http.StatusServiceUnavailable && strings.Contains(body,
+			"capacity "+c.namespace+"/abcdefghi-pause isn't kept: the managers of lease "+c.namespace+"/idlecount have the capacity")
+	}, time.Minute, 50*time.Millisecond, "%s", m.log)
+	require.NoError(t, c.CoordinationV1().Leases(c.namespace).Delete(t.Context(), "idlecount", metav1.DeleteOptions{}))
+	require.Eventually(t, func() bool { code, _ := m.get("/readyz"); return code == http.StatusOK }, time.Minute, 50*time.Millisecond, "%s", m.log)
+}
