@@ -52,3 +52,22 @@ func TestRowsTellHeldFromPendingAndHowLongJobsWaited(t *testing.T) {
 	require.InDelta(t, 3, *r.ScheduledMost, 0)
 	require.Equal(t, "Quota for 1m0s: no room; 1 wait for a node: 0/3 nodes are available", r.Reason(noon))
 }
+
+func TestARowOfABufferHasWhatItsAutoscalerSays(t *testing.T) {
+	row := func(s status.Status) status.Row {
+		s.Strategy = "buffer"
+		rows := status.Rows([]corev1.ConfigMap{{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "abc-pause", Labels: map[string]string{factory.LabelCapacity: "abc-pause", factory.LabelRunner: "abc"}},
+			Data:       map[string]string{factory.AnchorStatusKey: s.Encode()},
+		}}, nil, nil)
+		require.Len(t, rows, 1)
+		return rows[0]
+	}
+	r := row(status.Status{Want: 3, Hold: 3, Held: 1})
+	require.Equal(t, []int{1, 2}, []int{r.Held, r.Pending})
+	require.Equal(t, "the autoscaler doesn't provide for 2 yet", r.Reason(noon))
+	r = row(status.Status{Want: 3, Hold: 3, Trouble: &status.Trouble{Reason: status.Buffer, Message: "it says no", Since: noon}})
+	require.Equal(t, "Buffer for 0s: it says no", r.Reason(noon))
+	r = row(status.Status{Want: 3, Hold: 3, Held: 3})
+	require.Empty(t, r.Reason(noon))
+}
