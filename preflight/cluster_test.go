@@ -1,6 +1,7 @@
 package preflight_test
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -293,6 +295,33 @@ func TestQuotasOfARealCluster(t *testing.T) {
 	require.Equal(t, preflight.Fail, r.Status)
 	require.Equal(t, "idle pods alone need more than it allows: requests.cpu: 1800m of 1700m", r.Message)
 	require.Equal(t, "quota", r.Object)
+}
+
+func TestPrioritiesOfARealCluster(t *testing.T) {
+	t.Parallel()
+	g := onCluster(t)
+	high := "high-" + g.namespace
+	classes := g.SchedulingV1().PriorityClasses()
+	_, err := classes.Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: high}, Value: 10}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, classes.Delete(context.WithoutCancel(t.Context()), high, metav1.DeleteOptions{}))
+	})
+	class := func(name string) preflight.Options {
+		return preflight.Options{Config: g.load(t, "    idle_pause_count = 2\n    autoscaler = {pause_pod_priority_class_name = \""+name+"\"}\n")}
+	}
+	r := g.one(t, class(high), preflight.Priority)
+	require.Equal(t, preflight.Fail, r.Status)
+	require.Contains(t, r.Message, "a job could never take a pause pod's place")
+	require.Contains(t, g.one(t, class("missing-"+g.namespace), preflight.Priority).Message, "isn't there: no pause pod can be made")
+	require.Empty(t, g.run(t, preflight.Options{Config: g.load(t, "")}, preflight.Priority), "who keeps no pause pods isn't asked for a class")
+
+	hidden := class(high)
+	hidden.Client = g.as(t, g.account(t, "nobody", nil))
+	r = g.one(t, hidden, preflight.Priority)
+	require.Equal(t, preflight.Unknown, r.Status)
+	require.Contains(t, r.Message, "can't see the PriorityClasses")
+	require.Contains(t, r.Fix, "list priorityclasses")
 }
 
 func TestPullSecretsOfARealCluster(t *testing.T) {
