@@ -18,7 +18,8 @@ func TestWhatIsKeptForARunner(t *testing.T) {
 	require.Len(t, both, 2)
 	require.Equal(t, "alpine:3.22", both[0].image)
 	require.Equal(t, 2, both[0].schedule.Default.IdleCount)
-	require.Equal(t, "(room for jobs)", both[1].image)
+	require.Equal(t, []string{config.StrategyPods, config.StrategyPause}, []string{both[0].strategy, both[1].strategy})
+	require.Empty(t, both[1].image)
 	require.Equal(t, 5, both[1].schedule.Default.IdleCount)
 
 	r.Kubernetes.IdleStrategy, r.Kubernetes.IdlePauseCount = config.StrategyPause, 0
@@ -26,7 +27,7 @@ func TestWhatIsKeptForARunner(t *testing.T) {
 	room, err := keptFor(r)
 	require.NoError(t, err)
 	require.Len(t, room, 2)
-	require.Equal(t, "(room for jobs) big:1", room[1].image)
+	require.Equal(t, "big:1", room[1].image)
 	pools, err := configuredPools(&config.Config{Runners: []config.Runner{r}})
 	require.NoError(t, err)
 	require.Empty(t, pools)

@@ -81,7 +81,11 @@ func TestTheManifestsOnARealCluster(t *testing.T) {
 	_, err := c.CoreV1().Namespaces().Patch(t.Context(), manager, types.MergePatchType, []byte(restrict), metav1.PatchOptions{})
 	require.NoError(t, err)
 
-	code, stdout, stderr := idlecount(t.Context(), "manifests", "-n", manager, "-c", writeConfig(t, c.namespace), "--image", "registry.invalid/idlecount:1")
+	room, _, _ := someCapacity(t, c.namespace, `idle_strategy = "buffer"`)
+	code, stdout, stderr := idlecount(t.Context(), "manifests", "-n", manager, "-c", room, "--image", "registry.invalid/idlecount:1")
+	require.Equal(t, cli.ExitOK, code, stderr)
+	c.apply(t, documents(t, stdout), true)
+	code, stdout, stderr = idlecount(t.Context(), "manifests", "-n", manager, "-c", writeConfig(t, c.namespace), "--image", "registry.invalid/idlecount:1")
 	require.Equal(t, cli.ExitOK, code, stderr)
 	docs := documents(t, stdout)
 	c.apply(t, docs, true)

@@ -51,9 +51,10 @@ Without --config there is no Secret, and the rights are for the manager's own na
   idlecount manifests --config config.toml --image registry.example.com/idlecount \
     --driver-service-account gitlab-runner/gitlab-runner | kubectl apply -f -
 
-  # All of it away again; idle pods go with their pools' ConfigMaps
+  # All of it away again; idle pods and pause pods go with the ConfigMaps of their pools and capacities
   idlecount manifests --config config.toml --image registry.example.com/idlecount | kubectl delete -f -
-  kubectl -n ci delete configmaps -l idlecount.dev/pool`,
+  kubectl -n ci delete configmaps -l idlecount.dev/pool
+  kubectl -n ci delete configmaps -l idlecount.dev/capacity`,
 		Args: args(cobra.NoArgs),
 		RunE: perform(o),
 	}

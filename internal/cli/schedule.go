@@ -35,7 +35,8 @@ func newSchedule(streams genericiooptions.IOStreams) *cobra.Command {
 		Use:   "schedule [RUNNER...]",
 		Short: "Show which policy holds, and when that changes",
 		Long: `Show how many idle pods a config.toml wants now, and at each change in the days to come, for each runner and image;
-images of which a runner wants the same share a table. Below it stand what the changes don't show: policies that another
+images of which a runner wants the same share a table. Where room for jobs is held (idle_strategy = "pause" or "buffer",
+idle_pause_count), a table of its own says for how many. Below it stand what the changes don't show: policies that another
 one hides, that don't come in this time, and periods that a change of the clocks makes shorter or longer.
 
 Times are in the timezone of the policies, where all of a runner's have the same, else in that of this machine.
@@ -47,7 +48,7 @@ The files are all that is read: no cluster is asked.`,
   idlecount schedule ci --at "2026-10-24 12:00" --days 3
 
   # How many idle pods are wanted on Monday morning?
-  idlecount schedule --at 2026-03-02T08:30:00+01:00 --days 1 -o json | jq '[.schedules[] | .slots[0].idle_count * (.images | length)] | add'`,
+  idlecount schedule --at 2026-03-02T08:30:00+01:00 --days 1 -o json | jq '[.schedules[] | select(.strategy == "pods") | .slots[0].idle_count * (.images | length)] | add'`,
 		Args: args(cobra.ArbitraryArgs),
 		RunE: perform(o),
 	}
@@ -122,7 +123,7 @@ func (o *scheduleOptions) run(context.Context) error {
 		return err
 	}
 	if len(list.Schedules) == 0 && len(o.runners) == 0 {
-		say(o.ErrOut, "No runner is managed by idlecount: none has a [runners.kubernetes] table with an image, and executor = \"custom\".")
+		say(o.ErrOut, "No runner is managed by idlecount: none has a [runners.kubernetes] table and executor = \"custom\", or an idle_strategy for its own executor.")
 	}
 	return o.missing(cfg)
 }
@@ -161,8 +162,12 @@ func writeTimetables(w io.Writer, list scheduleList, now bool) error {
 }
 
 func (t timetable) write(b *strings.Builder, now bool) error {
-	fmt.Fprintf(b, "%s (%s) in namespace %s: %s\n", cmp.Or(t.Runner, "a runner without a name"), t.ID, t.Namespace, strings.Join(t.Images, ", "))
-	rows := [][]string{{"FROM", "POLICY", "IDLE", "IDLE TIME", "SCALE FACTOR", "PERIOD"}}
+	fmt.Fprintf(b, "%s (%s) in namespace %s%s\n", cmp.Or(t.Runner, "a runner without a name"), t.ID, t.Namespace, t.subject())
+	wanted := "IDLE"
+	if t.Strategy != config.StrategyPods {
+		wanted = "ROOM"
+	}
+	rows := [][]string{{"FROM", "POLICY", wanted, "IDLE TIME", "SCALE FACTOR", "PERIOD"}}
 	days := t.days()
 	after := map[int]string{} // what stands below a row
 	for _, d := range days {
@@ -191,6 +196,18 @@ func (t timetable) write(b *strings.Builder, now bool) error {
 		b.WriteString("  -> " + n.Message + "\n")
 	}
 	return nil
+}
+
+// subject is what a timetable is about.
+func (t timetable) subject() string {
+	if t.Strategy == config.StrategyPods {
+		return ": " + strings.Join(t.Images, ", ")
+	}
+	images := slices.Clone(t.Images)
+	for i := range images {
+		images[i] = cmp.Or(images[i], "any other image")
+	}
+	return fmt.Sprintf(", room for jobs (%s): %s", t.Strategy, strings.Join(images, ", "))
 }
 
 // day is the changes of a day, and how many days after it have the same.

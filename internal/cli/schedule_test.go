@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,6 +49,24 @@ func TestSchedule(t *testing.T) {
 		require.Equal(t, []string{"alpine:3.22", "golang:1.26"}, list.Schedules[0].Images)
 		require.Equal(t, []string{"node:24"}, list.Schedules[1].Images)
 		require.Equal(t, list.From, list.Schedules[0].Slots[0].From)
+	})
+	t.Run("room for jobs has tables of its own", func(t *testing.T) {
+		code, stdout, stderr := idlecount(t.Context(), "schedule", "-c", "testdata/config/room.toml", "--at", "2026-03-02T06:00:00+01:00", "--days", "1")
+		require.Equal(t, cli.ExitOK, code, stderr)
+		golden(t, "schedule-room.txt", stdout)
+		_, stdout, _ = idlecount(t.Context(), "schedule", "-c", "testdata/config/room.toml", "-o", "json")
+		var list struct {
+			Schedules []struct {
+				Runner, Strategy string
+				Images           []string
+			}
+		}
+		require.NoError(t, json.Unmarshal([]byte(stdout), &list))
+		var found []string
+		for _, s := range list.Schedules {
+			found = append(found, s.Runner+" "+s.Strategy+" "+strings.Join(s.Images, "|"))
+		}
+		require.Equal(t, []string{"room pause |registry.example.com/big:1", "room pause registry.example.com/few:1", "beside pods alpine:3.22", "beside pause ", "buffer buffer "}, found)
 	})
 	t.Run("a file in which nothing is to be managed", func(t *testing.T) {
 		code, stdout, stderr := idlecount(t.Context(), "schedule", "-c", "testdata/config/none.toml")

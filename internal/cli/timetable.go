@@ -16,7 +16,8 @@ type timetable struct {
 	Runner    string   `json:"runner"`
 	ID        string   `json:"id"` // short token of the runner
 	Namespace string   `json:"namespace"`
-	Images    []string `json:"images"`
+	Strategy  string   `json:"strategy"` // "pods": idle pods; "pause", "buffer": room for jobs
+	Images    []string `json:"images"`   // "" = any that has no room of its own
 	LeadTime  string   `json:"lead_time,omitempty"`
 	Slots     []slot   `json:"slots"` // the first is what holds at the beginning
 	Notes     []note   `json:"notes"`
@@ -57,19 +58,19 @@ const mostSlots = 10_000
 // timetables are those of a runner, one for each set of images that it wants the same of.
 func timetables(r config.Runner, from, until time.Time) ([]timetable, error) {
 	var tables []timetable
-	var schedules []cron.Schedule
-	kept, err := keptFor(r)
+	var known []kept
+	all, err := keptFor(r)
 	if err != nil {
 		return nil, err
 	}
-	for _, k := range kept {
-		image, s := k.image, k.schedule
-		if i := slices.IndexFunc(schedules, func(known cron.Schedule) bool { return reflect.DeepEqual(known, s) }); i >= 0 {
-			tables[i].Images = append(tables[i].Images, image)
+	for _, k := range all {
+		s := k.schedule
+		if i := slices.IndexFunc(known, k.alike); i >= 0 {
+			tables[i].Images = append(tables[i].Images, k.image)
 			continue
 		}
 		t := timetable{
-			Runner: r.Name, ID: r.ShortToken(), Namespace: r.Kubernetes.Namespace, Images: []string{image},
+			Runner: r.Name, ID: r.ShortToken(), Namespace: r.Kubernetes.Namespace, Strategy: k.strategy, Images: []string{k.image},
 			Notes: []note{}, location: locationOf(s),
 		}
 		if s.Lead > 0 {
@@ -77,15 +78,21 @@ func timetables(r config.Runner, from, until time.Time) ([]timetable, error) {
 		}
 		t.Slots = slotsOf(s, from, until)
 		t.Notes = append(t.Notes, notesOf(s, from, until, t.location)...)
-		schedules, tables = append(schedules, s), append(tables, t)
+		known, tables = append(known, k), append(tables, t)
 	}
 	return tables, nil
 }
 
-// kept is what is kept for jobs with an image, or room for them.
+// kept is what is kept for jobs with an image: idle pods, or room.
 type kept struct {
+	strategy string // as in timetable
 	image    string
 	schedule cron.Schedule
+}
+
+// alike says whether a table can stand for both.
+func (k kept) alike(other kept) bool {
+	return k.strategy == other.strategy && reflect.DeepEqual(k.schedule, other.schedule)
 }
 
 // keptFor is all that is kept for a runner's jobs.
@@ -97,16 +104,20 @@ func keptFor(r config.Runner) ([]kept, error) {
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, kept{image, s})
+			all = append(all, kept{config.StrategyPods, image, s})
 		}
 	}
 	if r.KeepsCapacity() {
+		strategy := config.StrategyPause // also beside idle pods
+		if r.Kubernetes.IdleStrategy == config.StrategyBuffer {
+			strategy = config.StrategyBuffer
+		}
 		for _, image := range r.CapacityImages() {
 			s, err := r.CapacitySchedule(image)
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, kept{strings.TrimSpace("(room for jobs) " + image), s})
+			all = append(all, kept{strategy, image, s})
 		}
 	}
 	return all, nil

@@ -21,6 +21,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
+	"idlecount.dev/idlecount/capacity/patch"
 	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/internal/cli/manifests"
@@ -59,6 +60,7 @@ func decode(t *testing.T, text []byte) []runtime.Object {
 		require.NoError(t, yaml.Unmarshal(doc, &kind))
 		object := map[string]runtime.Object{
 			"ServiceAccount": &corev1.ServiceAccount{}, "Secret": &corev1.Secret{}, "Deployment": &appsv1.Deployment{},
+			"ClusterRole": &rbacv1.ClusterRole{}, "ClusterRoleBinding": &rbacv1.ClusterRoleBinding{},
 			"Role": &rbacv1.Role{}, "RoleBinding": &rbacv1.RoleBinding{}, "PriorityClass": &schedulingv1.PriorityClass{},
 		}[kind.Kind]
 		require.NotNil(t, object, "kind %q", kind.Kind)
@@ -138,6 +140,30 @@ func TestEveryRoleIsBoundToTheAccountThatNeedsIt(t *testing.T) {
 			require.Equal(t, want, accounts)
 		})
 	}
+}
+
+// TestWhatIsOfTheWholeCluster: the rights on it are only there where they are asked for, and are the manager's alone.
+func TestWhatIsOfTheWholeCluster(t *testing.T) {
+	o := options()
+	require.Empty(t, find[*rbacv1.ClusterRole](render(t, o)))
+	require.Empty(t, find[*rbacv1.ClusterRoleBinding](render(t, o)))
+
+	o.Rights.Cluster = []manifests.Right{{Group: "scheduling.k8s.io", Resource: "priorityclasses", Verbs: []string{"list", "create"}, Why: "makes one"}}
+	objects := render(t, o)
+	roles, bindings := find[*rbacv1.ClusterRole](objects), find[*rbacv1.ClusterRoleBinding](objects)
+	require.Len(t, roles, 1)
+	require.Empty(t, roles[0].Namespace)
+	require.Equal(t, []rbacv1.PolicyRule{{APIGroups: []string{"scheduling.k8s.io"}, Resources: []string{"priorityclasses"}, Verbs: []string{"list", "create"}}}, roles[0].Rules)
+	require.Len(t, bindings, 1)
+	require.Equal(t, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roles[0].Name}, bindings[0].RoleRef)
+	require.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "idlecount", Name: "idlecount"}}, bindings[0].Subjects)
+
+	classes := find[*schedulingv1.PriorityClass](objects)
+	require.Len(t, classes, 1)
+	require.Equal(t, factory.PausePriorityClass, classes[0].Name)
+	require.NoError(t, factory.CheckPausePriority(*classes[0], nil), "any job can take the place of a pause pod")
+	require.Equal(t, corev1.PreemptNever, *classes[0].PreemptionPolicy)
+	require.False(t, classes[0].GlobalDefault)
 }
 
 func TestTheDeploymentReadsEachFileOfTheSecret(t *testing.T) {
@@ -265,12 +291,39 @@ func TestManagerConfigMeansTheSameAndHoldsNoSecret(t *testing.T) {
     idle_count = 4
     memory_request = "1Gi"
 `}
+	files[0] += `
+[[runners]]
+  name = "room"
+  url = "https://gitlab.example.com"
+  token = "glrt-roomroomroomroom"
+  executor = "kubernetes"
+  limit = 7
+  [runners.kubernetes]
+    cpu_request = "2"
+    idle_strategy = "pause"
+    idle_count = 3
+    idle_quota_headroom = 2
+    [runners.kubernetes.autoscaler]
+      max_pause_pods = 5
+      pause_pod_image = "pause:1"
+      pause_pod_priority_class_name = "low"
+    [runners.kubernetes.affinity.node_affinity.required_during_scheduling_ignored_during_execution]
+      [[runners.kubernetes.affinity.node_affinity.required_during_scheduling_ignored_during_execution.node_selector_terms]]
+        match_expressions = [{key = "gpu", operator = "Exists"}]
+    [[runners.kubernetes.pod_spec]]
+      name = "device"
+      patch = "containers: [{name: build, resources: {limits: {example.com/gpu: 1}}}]"
+    [[runners.kubernetes.idle_image]]
+      image = "big:1"
+      cpu_request = "8"
+`
 	cfg, trimmed := loadTrimmed(t, files)
-	require.Len(t, trimmed.Runners, 2)
+	require.Len(t, trimmed.Runners, 3)
 	for n, r := range trimmed.Runners {
 		before := cfg.Runners[n+1]
 		require.Equal(t, before.ShortToken(), r.ShortToken())
 		require.Equal(t, pools(t, before), pools(t, r))
+		require.Equal(t, capacities(t, before), capacities(t, r))
 		was, is := before.Kubernetes, r.Kubernetes
 		was.Host, was.CAFile = "", ""
 		require.Equal(t, was, is, "runner %s", r.Name)
@@ -313,6 +366,22 @@ func loadTrimmed(t *testing.T, files []string) (before, after *config.Config) {
 	after, err = config.Load(write(trimmed))
 	require.NoError(t, err)
 	return before, after
+}
+
+// capacities are the names of a runner's capacities, and the hashes of what pause pods are made of.
+func capacities(t *testing.T, r config.Runner) map[string]string {
+	t.Helper()
+	hashes := map[string]string{}
+	if !r.KeepsCapacity() {
+		return hashes
+	}
+	for _, image := range r.CapacityImages() {
+		c, err := factory.CapacityOf(r, image, nil, patch.Apply)
+		require.NoError(t, err)
+		hashes[c.Name] = c.Hash()
+	}
+	require.Len(t, hashes, 2)
+	return hashes
 }
 
 // pools are the names of a runner's pools; a name holds the runner and the shape.
