@@ -14,11 +14,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
+	"idlecount.dev/idlecount/capacity"
+	capacitystatus "idlecount.dev/idlecount/capacity/status"
 	"idlecount.dev/idlecount/internal/leases"
-	"idlecount.dev/idlecount/pool/plan"
 	"idlecount.dev/idlecount/pool/status"
 )
 
@@ -100,34 +103,32 @@ func readAlerts(t *testing.T) []alert {
 	return r.Groups[0].Rules
 }
 
-// exported are the names that Prometheus sees of the manager's metrics, and the labels of each.
+// exported are the names that Prometheus sees of the manager's metrics, those of capacity too, and the labels of each.
 func exported(t *testing.T) map[string][]string {
 	t.Helper()
-	r := prometheus.NewRegistry()
-	m, err := newMetrics(r, clock.RealClock{})
-	require.NoError(t, err)
-	of := series{"n", "r", "p", "i"} // vectors have no names before they have values
-	m.show(of, plan.Result{}, &plan.Shortfall{Reason: "x"})
-	m.created.WithLabelValues(of.with("ok")...)
-	m.deleted.WithLabelValues(of.with("x")...)
-	m.ready.WithLabelValues(of.with()...)
-	m.refill.WithLabelValues(of.with()...)
-	m.wrote("create pod", "ok")
-	families, err := r.Gather()
-	require.NoError(t, err)
 	found := map[string][]string{}
-	for _, f := range families {
-		var labels []string
-		for _, l := range f.GetMetric()[0].GetLabel() {
-			labels = append(labels, l.GetName())
+	// Vectors have no names before they have values, so what they are goes by what is registered.
+	described := regexp.MustCompile(`fqName: "(\w+)".*variableLabels: \{([\w,]*)\}`)
+	r := registerer(func(c prometheus.Collector) {
+		descriptions := make(chan *prometheus.Desc, 1)
+		c.Describe(descriptions)
+		d := described.FindStringSubmatch((<-descriptions).String())
+		require.NotNil(t, d)
+		name, labels := d[1], strings.FieldsFunc(d[2], func(r rune) bool { return r == ',' })
+		switch c.(type) {
+		case *prometheus.HistogramVec, prometheus.Histogram:
+			found[name+"_bucket"] = append(slices.Clone(labels), "le")
+			found[name+"_sum"], found[name+"_count"] = labels, labels
+		default:
+			found[name] = labels
 		}
-		if f.GetType().String() != "HISTOGRAM" {
-			found[f.GetName()] = labels
-			continue
-		}
-		found[f.GetName()+"_bucket"] = append(slices.Clone(labels), "le")
-		found[f.GetName()+"_sum"], found[f.GetName()+"_count"] = labels, labels
-	}
+	})
+	_, err := newMetrics(r, clock.RealClock{})
+	require.NoError(t, err)
+	client, err := kubernetes.NewForConfig(&rest.Config{})
+	require.NoError(t, err)
+	_, err = capacity.New(capacity.Options{Client: client, LeaseNamespace: "n", LeaseName: "l", Registry: r})
+	require.NoError(t, err)
 	return found
 }
 
@@ -174,7 +175,7 @@ func TestTheDashboardAsksForWhatThereIs(t *testing.T) {
 		}
 		variables = append(variables, v.Name)
 	}
-	require.Subset(t, variables, []string{"datasource", "namespace", "runner", "pool"})
+	require.Subset(t, variables, []string{"datasource", "namespace", "runner", "pool", "capacity"})
 
 	ids, taken, asked := map[int]bool{}, map[[2]int]string{}, map[string]bool{}
 	for _, p := range d.Panels {
@@ -240,13 +241,18 @@ func TestTheAlertsAskForWhatThereIsAndSayWhatToDo(t *testing.T) {
 				}
 			}
 			require.Contains(t, manual, "| `"+a.Alert+"` |")
-			if a.Alert == "IdlecountPoolShort" {
-				for _, reason := range []status.Reason{
-					status.ImagePull, status.Quota, status.Admission, status.Unschedulable, status.Crash, status.Config, status.Slow,
-					status.Access, status.API, leases.Taken,
-				} {
-					require.Regexp(t, "\\b"+string(reason)+"[,:]", a.Annotations["runbook"], "what is to be done about it?")
-				}
+			for _, reason := range map[string][]string{
+				"IdlecountPoolShort": {
+					string(status.ImagePull), string(status.Quota), string(status.Admission), string(status.Unschedulable), string(status.Crash),
+					string(status.Config), string(status.Slow), string(status.Access), string(status.API), leases.Taken,
+				},
+				"IdlecountNoRoomForJobs": {
+					string(capacitystatus.Priority), string(capacitystatus.Admission), string(capacitystatus.Buffer), string(capacitystatus.Access),
+					string(capacitystatus.API), leases.Taken,
+				},
+				"IdlecountRoomAtLimit": {string(capacitystatus.Limit), string(capacitystatus.Quota)},
+			}[a.Alert] {
+				require.Regexp(t, "\\b"+reason+"[,:]", a.Annotations["runbook"], "what is to be done about it?")
 			}
 		})
 	}
