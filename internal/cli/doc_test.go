@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"idlecount.dev/idlecount/capacity"
 	capacitystatus "idlecount.dev/idlecount/capacity/status"
 	"idlecount.dev/idlecount/pool"
 	"idlecount.dev/idlecount/pool/status"
@@ -20,7 +21,7 @@ func TestTheManualHasEveryField(t *testing.T) {
 	require.NoError(t, err)
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[statusList](), reflect.TypeFor[status.Pool](), reflect.TypeFor[status.Pod](), reflect.TypeFor[status.Shortfall](),
-		reflect.TypeFor[status.Manager](), reflect.TypeFor[capacitystatus.Row](), reflect.TypeFor[modeResult](), reflect.TypeFor[scheduleList](), reflect.TypeFor[timetable](), reflect.TypeFor[slot](),
+		reflect.TypeFor[status.Manager](), reflect.TypeFor[capacitystatus.Row](), reflect.TypeFor[modeResult](), reflect.TypeFor[modeList](), reflect.TypeFor[planList](), reflect.TypeFor[capacity.Preview](), reflect.TypeFor[scheduleList](), reflect.TypeFor[timetable](), reflect.TypeFor[slot](),
 		reflect.TypeFor[note](), reflect.TypeFor[pool.Preview](), reflect.TypeFor[pool.PreviewDeletion](), reflect.TypeFor[preflight.Result](), reflect.TypeFor[configuredPool](), reflect.TypeFor[build](),
 	} {
 		for field := range of.Fields() {
