@@ -71,3 +71,25 @@ func TestARowOfABufferHasWhatItsAutoscalerSays(t *testing.T) {
 	r = row(status.Status{Want: 3, Hold: 3, Held: 3})
 	require.Empty(t, r.Reason(noon))
 }
+
+// TestRowsDontChangeWithTheOrderOfPods: a watch that prints only what is news would print each time.
+func TestRowsDontChangeWithTheOrderOfPods(t *testing.T) {
+	labels := map[string]string{factory.LabelCapacity: "abc-pause"}
+	anchor := corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "abc-pause", Labels: labels}}
+	a, b := pod(labels, "", "0/3 nodes are available", 0), pod(labels, "", "0/4 nodes are available", 0)
+	one := status.Rows([]corev1.ConfigMap{anchor}, []corev1.Pod{a, b}, nil)
+	require.Equal(t, one, status.Rows([]corev1.ConfigMap{anchor}, []corev1.Pod{b, a}, nil))
+	require.Equal(t, "0/3 nodes are available", one[0].Waits)
+	require.Regexp(t, "^API: read the status in ConfigMap ci/abc-pause: .*; 2 wait for a node", one[0].Reason(noon), "nobody knows since when")
+}
+
+func TestReasonsOfWhatPeopleHaveSaid(t *testing.T) {
+	for want, r := range map[string]status.Row{
+		"":                                     {Want: 2, Hold: 2, Held: 2},
+		"paused; `idlecount resume` ends that": {Want: 2, Hold: 5, Held: 5, Paused: true},
+		"drained; `idlecount resume` holds room again":                         {Drained: true},
+		"drained: pause pods go (3 left); `idlecount resume` holds room again": {Drained: true, Held: 1, Pending: 2},
+	} {
+		require.Equal(t, want, r.Reason(noon))
+	}
+}

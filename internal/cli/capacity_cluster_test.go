@@ -76,6 +76,10 @@ func TestPausingAndDrainingRoomOnARealCluster(t *testing.T) {
 	_, r, room := someCapacity(t, c.namespace, `idle_strategy = "pause"`)
 	anchor := c.addCapacity(t, r, room, capacitystatus.Status{Runner: "stock", Strategy: "pause", Policy: "default", Want: 2, Hold: 2, Lease: lease})
 	c.addPod(t, pausePod(room, "pause-pod"), false)
+	gitlabs := pausePod(room, "gitlabs-pause-pod") // labelled as a job's pod, and none
+	delete(gitlabs.Labels, factory.LabelCapacity)
+	gitlabs.Labels["runner.gitlab.com/pause-pod"] = "true"
+	c.addPod(t, gitlabs, false)
 	annotations := func() map[string]string {
 		t.Helper()
 		cm, err := c.CoreV1().ConfigMaps(c.namespace).Get(t.Context(), anchor.Name, metav1.GetOptions{})
@@ -194,6 +198,13 @@ func TestPlanOfRoomOnARealCluster(t *testing.T) {
 	t.Parallel()
 	c := onCluster(t)
 	file, r, room := someCapacity(t, c.namespace, `idle_strategy = "pause"`, "idle_count = 3")
+	both := filepath.Join(t.TempDir(), "config.toml")
+	for _, one := range []string{writeConfig(t, c.namespace), file} {
+		text, err := os.ReadFile(one)
+		require.NoError(t, err)
+		before, _ := os.ReadFile(both)
+		require.NoError(t, os.WriteFile(both, append(before, text...), 0o600))
+	}
 	t.Run("a capacity that isn't there", func(t *testing.T) {
 		code, stdout, stderr := c.idlecount(t, "plan", "-c", file)
 		require.Equal(t, cli.ExitOK, code, stderr)
@@ -206,17 +217,21 @@ func TestPlanOfRoomOnARealCluster(t *testing.T) {
 		require.Empty(t, made.Items)
 	})
 	t.Run("pools beside it", func(t *testing.T) {
-		both := filepath.Join(t.TempDir(), "config.toml")
-		for _, one := range []string{writeConfig(t, c.namespace), file} {
-			text, err := os.ReadFile(one)
-			require.NoError(t, err)
-			before, _ := os.ReadFile(both)
-			require.NoError(t, os.WriteFile(both, append(before, text...), 0o600))
-		}
 		code, stdout, stderr := c.idlecount(t, "plan", "-c", both)
 		require.Equal(t, cli.ExitOK, code, stderr)
 		require.Contains(t, stdout, "\n\nNAMESPACE")
 		require.Equal(t, "1 pool: 1 pod to create, 0 to delete; 1 capacity: room for 3 more jobs\n", stderr)
+	})
+	t.Run("one manager keeps both: what pools name is meant for capacities, too", func(t *testing.T) {
+		poolRunner, shape := somePool(t, c.namespace)
+		pool := c.addAnchor(t, poolRunner, shape, status.Status{Runner: "ci", Lease: c.namespace + "/idlecount"})
+		anchor := c.addCapacity(t, r, room, capacitystatus.Status{Runner: "stock", Strategy: "pause", Lease: "other/idlecount"})
+		_, stdout, stderr := c.idlecount(t, "plan", "-c", both)
+		require.NotContains(t, stderr, "error")
+		require.Contains(t, stdout, "  -> the managers of lease other/idlecount have the capacity; it would be taken from them\n")
+		for _, name := range []string{pool.Name, anchor.Name} {
+			require.NoError(t, c.CoreV1().ConfigMaps(c.namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
+		}
 	})
 	t.Run("what has left the file, as JSON", func(t *testing.T) {
 		c.addCapacity(t, r, room, capacitystatus.Status{Runner: "stock", Strategy: "pause", Hold: 1, Lease: c.namespace + "/idlecount"})
