@@ -80,6 +80,10 @@ func TestPausingAndDrainingRoomOnARealCluster(t *testing.T) {
 	delete(gitlabs.Labels, factory.LabelCapacity)
 	gitlabs.Labels["runner.gitlab.com/pause-pod"] = "true"
 	c.addPod(t, gitlabs, false)
+	backup := anchor.DeepCopy() // with the label of an anchor, and none
+	backup.Name, backup.ResourceVersion = "backup", ""
+	_, err := c.CoreV1().ConfigMaps(c.namespace).Create(t.Context(), backup, metav1.CreateOptions{})
+	require.NoError(t, err)
 	annotations := func() map[string]string {
 		t.Helper()
 		cm, err := c.CoreV1().ConfigMaps(c.namespace).Get(t.Context(), anchor.Name, metav1.GetOptions{})
