@@ -34,6 +34,7 @@ const (
 type writer struct {
 	client  kubernetes.Interface
 	expect  *expectations
+	holds   func() bool // whether nobody else can have taken the lease
 	metrics *metrics
 	log     *slog.Logger
 	events  record.EventRecorder
@@ -117,6 +118,11 @@ func (w *writer) createPods(ctx context.Context, p *pass, n int, window *window)
 	runner, idleTime := factory.RunnerLabel(p.pool.runner), p.policy.IdleTime
 	owner := factory.Owner{Name: p.anchor.Name, UID: p.anchor.UID}
 	created, err := window.run(n, func() error {
+		if !w.holds() {
+			// A create is the one write that nothing binds to what was seen: a leader that stood still for longer than its lease
+			// lasts, and goes on, would make pods that the next one has made already.
+			return errLapsed
+		}
 		name := factory.PodName(p.key.name, rand.String(suffixLength))
 		err := w.createPod(ctx, p.key, runner, factory.IdlePod(p.pool.runner, p.pool.shape, name, idleTime, owner))
 		w.metrics.created.WithLabelValues(p.series().with(result(err))...).Inc()
@@ -127,6 +133,8 @@ func (w *writer) createPods(ctx context.Context, p *pass, n int, window *window)
 	}
 	return created, err
 }
+
+var errLapsed = errors.New("the lease has run out, and another manager may lead by now: no pod is made")
 
 // suffixLength is that of a pod's random part: with 27^8 of them two pods of a pool don't meet.
 const suffixLength = 8

@@ -48,7 +48,7 @@ const (
 
 func newController(o Options, configs *configs, caches *caches, h *home, a *access, u *unkept.List, m *metrics, events record.EventRecorder) *controller {
 	c := &controller{
-		writer:  &writer{client: o.Client, expect: newExpectations(o.Clock), metrics: m, log: o.Log, events: events},
+		writer:  &writer{client: o.Client, expect: newExpectations(o.Clock), holds: h.holds, metrics: m, log: o.Log, events: events},
 		configs: configs, caches: caches, clock: o.Clock, home: h, access: a, unkept: u,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](firstRetry, maxRetry),

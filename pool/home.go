@@ -18,12 +18,13 @@ const annotationNamespaces = factory.Prefix + "namespaces"
 // home is what a manager is besides its pools: the lease by whose name its anchors know it, and the namespaces that stand
 // there; those are used by the worker only.
 type home struct {
-	lease string // namespace/name
+	lease string      // namespace/name
+	holds func() bool // whether nobody else can have taken it
 	note  leasenote.Note
 }
 
-func newHome(o Options) *home {
-	return &home{lease: o.lease(), note: leasenote.Note{
+func newHome(o Options, holds func() bool) *home {
+	return &home{lease: o.lease(), holds: holds, note: leasenote.Note{
 		Client: o.Client, Namespace: o.LeaseNamespace, Name: o.LeaseName, Annotation: annotationNamespaces,
 	}}
 }

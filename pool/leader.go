@@ -59,22 +59,45 @@ func elect(ctx context.Context, o Options, lock resourcelock.Interface, watchdog
 
 // newLock is the lease, with what goes wrong with it said in the log: without it nothing else happens.
 func newLock(o Options) *noisyLock {
-	return &noisyLock{log: o.Log, name: o.lease(), Interface: &resourcelock.LeaseLock{
+	return &noisyLock{log: o.Log, name: o.lease(), lasts: o.LeaseDuration, Interface: &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: o.LeaseNamespace, Name: o.LeaseName},
 		Client:     o.Client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
 	}}
 }
 
-// noisyLock is a lock that logs each new error once.
+// noisyLock is a lock that logs each new error once, and knows how long it was last written for.
 type noisyLock struct {
 	resourcelock.Interface
-	log  *slog.Logger
-	name string
+	log   *slog.Logger
+	name  string
+	lasts time.Duration
 
 	mu     sync.Mutex
 	holder string
 	last   string
+	until  time.Time // so long nobody else takes the lease; zero = it isn't this manager's
+}
+
+// holds says whether nobody else can have taken the lease yet. Leader election finds that out a moment after a process that
+// stood still goes on, and then ends what the leader does; this is for what must not be done in that moment.
+func (l *noisyLock) holds() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Now().Before(l.until)
+}
+
+// wrote notes the outcome of a write that was begun at some time.
+func (l *noisyLock) wrote(began time.Time, record resourcelock.LeaderElectionRecord, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err != nil: // what was written before goes on to hold
+	case record.HolderIdentity == l.Identity():
+		l.until = began.Add(l.lasts) // the others count from when they see it, which is later
+	default:
+		l.until = time.Time{} // given back
+	}
 }
 
 func (l *noisyLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
@@ -89,11 +112,16 @@ func (l *noisyLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord
 }
 
 func (l *noisyLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.heard(ctx, l.Interface.Create(ctx, record))
+	began := time.Now()
+	err := l.Interface.Create(ctx, record)
+	l.wrote(began, record, err)
+	return l.heard(ctx, err)
 }
 
 func (l *noisyLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	began := time.Now()
 	err := l.Interface.Update(ctx, record)
+	l.wrote(began, record, err)
 	if apierrors.IsConflict(err) {
 		return err // another manager was faster
 	}

@@ -80,7 +80,7 @@ func Run(ctx context.Context, o Options) error {
 		leads.Store(true)
 		counters.leader.Set(1)
 		o.Log.Info("this manager leads", "lease", o.lease(), "identity", o.Identity, "pools", len(configs.now().pools))
-		c := newController(o, configs, watches, newHome(o), permissions, out, counters, events)
+		c := newController(o, configs, watches, newHome(o, lock.holds), permissions, out, counters, events)
 		beside(held, o, configs, func() { lead(held, ctx, o, c) })
 		leads.Store(false)
 		counters.leader.Set(0)

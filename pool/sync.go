@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -272,7 +273,7 @@ func (c *controller) create(ctx context.Context, p *pass, n int) {
 
 // refuse notes a refusal of the API server.
 func (c *controller) refuse(ctx context.Context, p *pass, err error, g grant) {
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || errors.Is(err, errLapsed) {
 		return // it is us who gave up
 	}
 	why := refusalOf(ctx, err, g, c.lacks)

@@ -40,6 +40,7 @@ type form struct {
 	between  time.Duration // kills: up to this, at least a third of it
 	lag      time.Duration // of what managers watch: up to this
 	patience time.Duration // for what is to come true
+	slack    int           // pods over a target that are no violation
 	// release lets the lease of a killed leader go, as if it had run out: fifteen seconds less to wait for each.
 	release bool
 }
@@ -149,7 +150,7 @@ func newScene(t *testing.T, f form) *scene {
 	require.NoError(t, err)
 	wants := map[PoolID]Want{}
 	for _, p := range pools {
-		wants[PoolID{p.Namespace, p.Name}] = Want{Target: p.Runner.Kubernetes.IdleCount, Runner: p.Runner.Token, Limit: p.Runner.Limit}
+		wants[PoolID{p.Namespace, p.Name}] = Want{Target: p.Runner.Kubernetes.IdleCount + f.slack, Runner: p.Runner.Token, Limit: p.Runner.Limit}
 	}
 	s.checker = NewChecker(wants)
 	s.jobs = &Jobs{Client: s.client, Checker: s.checker, Pools: pools, Last: f.last}

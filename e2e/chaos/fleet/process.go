@@ -47,6 +47,12 @@ func (p *Process) Stop() { p.end(syscall.SIGTERM) }
 // Kill ends the manager without a chance to finish anything, and waits.
 func (p *Process) Kill() { p.end(syscall.SIGKILL) }
 
+// Freeze has the manager stand still, as on a machine that is paused; Thaw has it go on.
+func (p *Process) Freeze() error { return p.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Thaw has a manager go on that stands still.
+func (p *Process) Thaw() error { return p.cmd.Process.Signal(syscall.SIGCONT) }
+
 func (p *Process) end(signal os.Signal) {
 	if !p.Ended() {
 		_ = p.cmd.Process.Signal(signal) // it may end by itself at this moment
