@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/yaml"
 
 	"idlecount.dev/idlecount/capacity/status"
@@ -78,17 +79,18 @@ func (g *ground) define(crd string) {
 	require.NoError(g.t, yaml.Unmarshal([]byte(crd), &object))
 	body, err := yaml.YAMLToJSON([]byte(crd))
 	require.NoError(g.t, err)
-	client, ctx := g.client.Discovery().RESTClient(), context.WithoutCancel(g.t.Context())
-	one := all + "/" + object.Metadata.Name
-	if err := client.Delete().AbsPath(one).Do(ctx).Error(); err == nil {
-		await(g.t, "what a test has left is gone", func() bool { return apierrors.IsNotFound(client.Get().AbsPath(one).Do(ctx).Error()) })
-	}
-	require.NoError(g.t, client.Post().AbsPath(all).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error())
-	g.t.Cleanup(func() {
-		if err := client.Delete().AbsPath(one).Do(ctx).Error(); err != nil && !apierrors.IsNotFound(err) {
-			g.t.Error(err)
+	client, ctx, one := g.client.Discovery().RESTClient(), context.WithoutCancel(g.t.Context()), all+"/"+object.Metadata.Name
+	gone := func() bool {
+		if apierrors.IsNotFound(client.Delete().AbsPath(one).Do(ctx).Error()) {
+			return true
 		}
-	})
+		// The API server that failed to list what there is of it tries again after minutes, or when the CRD changes.
+		nudge := []byte(`{"metadata":{"annotations":{"idlecount.dev/nudge":"` + rand.String(8) + `"}}}`)
+		return apierrors.IsNotFound(client.Patch(types.MergePatchType).AbsPath(one).Body(nudge).Do(ctx).Error())
+	}
+	await(g.t, "what a test has left is gone", gone)
+	require.NoError(g.t, client.Post().AbsPath(all).SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error())
+	g.t.Cleanup(func() { await(g.t, object.Metadata.Name+" is gone", gone) })
 }
 
 // autoscaler says something of the ground's buffer.
