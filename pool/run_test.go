@@ -233,7 +233,9 @@ func TestADeleteMissesAPodThatWasClaimedInBetween(t *testing.T) {
 
 	// The pool is to be emptied. Each pod is claimed at the last moment: its delete is already on its way.
 	var claims atomic.Int32
-	m = g.manage(g.config("idle_count = 0", "scale_factor = 0.1", `idle_time = "1s"`, kwok), through(&transport{before: func(req *http.Request) error {
+	// A policy that is never in force keeps it a pool; a scale_factor would want a pod for the first claim.
+	never := "[[runners.kubernetes.idle_policy]]\n      periods = [\"0 0 29 2 *\"]\n      idle_count = 1"
+	m = g.manage(g.config("idle_count = 0", `idle_time = "1s"`, kwok, never), through(&transport{before: func(req *http.Request) error {
 		if req.Method == http.MethodDelete && strings.Contains(req.URL.Path, "/pods/") && claims.Load() < 2 {
 			name := req.URL.Path[strings.LastIndex(req.URL.Path, "/")+1:]
 			g.claimPod(name, fmt.Sprint(claims.Add(1)))
