@@ -179,7 +179,7 @@ func (t *term) remove(ctx context.Context, n *namespaceCache, anchor *corev1.Con
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete the anchor, ConfigMap %s/%s: %w", anchor.Namespace, anchor.Name, err)
 	}
-	t.metrics.hide(anchor.Name)
+	t.metrics.hide(key{anchor.Namespace, anchor.Name})
 	delete(t.memory, key{anchor.Namespace, anchor.Name})
 	if err == nil {
 		t.log.Info("capacity ends", "capacity", anchor.Name, "namespace", anchor.Namespace)

@@ -54,7 +54,7 @@ func (t *term) takeOver(ctx context.Context, p *part) (time.Time, error) {
 func (t *term) leave(p *part) {
 	text := leases.LeftTo("capacity", p.before.Lease, p.runner.String())
 	t.unkept.Set(p.key.what(), text)
-	t.metrics.taken(p.key.name)
+	t.metrics.taken(p)
 	if p.memory.contest.Leaves(p.before.Lease) {
 		t.log.Error("the capacity is left to another manager", "capacity", p.key.name, "namespace", p.key.namespace, "lease", p.before.Lease, "message", text)
 	}

@@ -51,7 +51,7 @@ func (t *term) hold(ctx context.Context, p *part) (time.Time, error) {
 	if err != nil {
 		d.trouble = refused(err)
 	}
-	t.metrics.show(p.key.name, d.Result, p.held, p.pending, p.have.Jobs, d.trouble)
+	t.metrics.show(p, d.Result, d.trouble)
 	t.tell(p, d.trouble)
 	if werr := t.writeStatus(ctx, p, t.status(p, d.Result, d.trouble)); werr != nil && err == nil {
 		err = werr

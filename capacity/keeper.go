@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -121,6 +122,7 @@ type term struct {
 	caches    map[string]*namespaceCache
 	classes   classes
 	specs     specs
+	names     atomic.Pointer[map[string]string] // of the runners of specs, by the label of their jobs; watches read it
 	watch     *stopwatch
 	memory    map[key]*memory
 	complaint string
@@ -155,11 +157,18 @@ func newTerm(k *Keeper) *term {
 		Keeper: k, kick: make(chan struct{}, 1), caches: map[string]*namespaceCache{}, memory: map[key]*memory{},
 		heard: map[string]string{}, denied: map[string]bool{}, rivals: leases.Rivals{Client: k.client, Clock: k.clock},
 	}
-	t.watch = newStopwatch(k.clock, func(runner string, took time.Duration) {
-		k.metrics.preemptions.WithLabelValues(runner).Observe(took.Seconds())
-		k.log.Info("a job's pod has taken a pause pod's place", "runner", runner, "took", took.Round(time.Millisecond))
-	})
+	t.watch = newStopwatch(k.clock, t.preempted)
 	return t
+}
+
+// preempted tells how long a job of one of the configuration's runners waited for the node on which others had to go first.
+func (t *term) preempted(namespace, label string, took time.Duration) {
+	names := t.names.Load()
+	if names == nil || (*names)[label] == "" {
+		return // somebody else's job
+	}
+	t.metrics.preemptions.WithLabelValues(namespace, (*names)[label]).Observe(took.Seconds())
+	t.log.Info("a job's pod has taken a pause pod's place", "namespace", namespace, "runner", (*names)[label], "took", took.Round(time.Millisecond))
 }
 
 // look asks for a pass.
@@ -174,7 +183,7 @@ func (t *term) look() {
 func (t *term) hide() {
 	t.unkept.Clear()
 	for k := range t.memory {
-		t.metrics.hide(k.name)
+		t.metrics.hide(k)
 	}
 }
 

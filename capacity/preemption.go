@@ -16,7 +16,7 @@ import (
 // seconds, so it goes by when the watch shows them: a pod that was there before isn't measured.
 type stopwatch struct {
 	clock   clock.PassiveClock
-	observe func(runner string, took time.Duration)
+	observe func(namespace, label string, took time.Duration) // the label that names the job's runner
 
 	mu      sync.Mutex
 	waiting map[types.UID]*waiting
@@ -28,7 +28,7 @@ type waiting struct {
 	nominated bool // the scheduler has chosen a node on which others have to go first
 }
 
-func newStopwatch(c clock.PassiveClock, observe func(runner string, took time.Duration)) *stopwatch {
+func newStopwatch(c clock.PassiveClock, observe func(namespace, label string, took time.Duration)) *stopwatch {
 	return &stopwatch{clock: c, observe: observe, waiting: map[types.UID]*waiting{}}
 }
 
@@ -68,7 +68,7 @@ func (s *stopwatch) saw(pod *corev1.Pod) {
 		w.nominated = w.nominated || pod.Status.NominatedNodeName != ""
 	default:
 		if w.nominated {
-			s.observe(pod.Labels[factory.LabelGitLabManagerID], s.clock.Since(w.since))
+			s.observe(pod.Namespace, pod.Labels[factory.LabelGitLabManagerID], s.clock.Since(w.since))
 		}
 		delete(s.waiting, pod.UID)
 	}

@@ -52,6 +52,11 @@ func (t *term) adopt(cfg *config.Config) error {
 		}
 	}
 	t.specs, t.classes.read = next, time.Time{}
+	names := map[string]string{}
+	for _, s := range next.all {
+		names[factory.RunnerLabel(s.runner)] = s.runner.Name
+	}
+	t.names.Store(&names)
 	return nil
 }
 

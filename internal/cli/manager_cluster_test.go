@@ -90,7 +90,7 @@ func TestTheIdlePodsOfAManagerAndItsPausePodsShareALimit(t *testing.T) {
 	c.addPod(t, factory.JobPod(r, shape, "job", factory.JobMeta{ID: "1", ClaimedAt: time.Now()}), true)
 	await("a job takes that of another one", there(3, 2))
 	_, body := m.get("/metrics")
-	require.Contains(t, body, `idlecount_capacity_trouble{capacity="abcdefghi-pause",reason="Limit"} 1`)
+	require.Contains(t, body, fmt.Sprintf(`idlecount_capacity_trouble{capacity="abcdefghi-pause",namespace=%q,reason="Limit",runner=%q} 1`, c.namespace, r.Name))
 	writeBoth(t, file, c.namespace, 0)
 	require.NoError(t, c.CoreV1().Pods(c.namespace).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: factory.LabelState}))
 	await("without any there is room for all of it", there(0, 5))
