@@ -2,6 +2,7 @@ package pool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -119,6 +120,11 @@ func (l *noisyLock) Create(ctx context.Context, record resourcelock.LeaderElecti
 }
 
 func (l *noisyLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if record.HolderIdentity == "" && !l.mine() {
+		// client-go gives a lease back in whatever version it finds it, also where another manager has taken it since this one
+		// stood still, and would have two of them lead.
+		return errors.New("the lease isn't given back: another manager has it")
+	}
 	began := time.Now()
 	err := l.Interface.Update(ctx, record)
 	l.wrote(began, record, err)
@@ -143,6 +149,13 @@ func (l *noisyLock) heard(ctx context.Context, err error) error {
 	}
 	l.last = text
 	return err
+}
+
+// mine says whether the lease named this manager when it was read last.
+func (l *noisyLock) mine() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.holder == l.Identity()
 }
 
 // saw logs who leads, where that has changed.

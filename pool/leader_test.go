@@ -23,7 +23,12 @@ import (
 // shelf is a lease whose writes go as the test has them.
 type shelf struct {
 	resourcelock.Interface
-	err error
+	holder string
+	err    error
+}
+
+func (s *shelf) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	return &resourcelock.LeaderElectionRecord{HolderIdentity: s.holder}, nil, nil
 }
 
 func (s *shelf) Identity() string { return "me" }
@@ -36,7 +41,7 @@ func (s *shelf) Update(context.Context, resourcelock.LeaderElectionRecord) error
 
 func TestHowLongALeaseIsHeldByItsOwnWrites(t *testing.T) {
 	mine, free := resourcelock.LeaderElectionRecord{HolderIdentity: "me"}, resourcelock.LeaderElectionRecord{}
-	inner := &shelf{}
+	inner := &shelf{holder: "me"}
 	lock := &noisyLock{Interface: inner, log: slog.New(slog.DiscardHandler), lasts: time.Hour}
 	require.False(t, lock.holds(), "never written")
 	require.NoError(t, lock.Create(t.Context(), mine))
@@ -45,12 +50,24 @@ func TestHowLongALeaseIsHeldByItsOwnWrites(t *testing.T) {
 	require.Error(t, lock.Update(t.Context(), mine))
 	require.True(t, lock.holds(), "what was written before goes on to hold")
 	inner.err = nil
+	_, _, err := lock.Get(t.Context())
+	require.NoError(t, err)
 	require.NoError(t, lock.Update(t.Context(), free))
 	require.False(t, lock.holds(), "given back")
 
 	lock.lasts = time.Nanosecond
 	require.NoError(t, lock.Update(t.Context(), mine))
 	require.False(t, lock.holds(), "it lasts from before the write, and not longer than it says")
+}
+
+// Whoever stood still gives back what it has no more: another manager's lease, which would make two of them lead.
+func TestNobodyGivesBackTheLeaseOfAnother(t *testing.T) {
+	inner := &shelf{holder: "other"}
+	lock := &noisyLock{Interface: inner, log: slog.New(slog.DiscardHandler), lasts: time.Hour}
+	require.NoError(t, lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}))
+	_, _, err := lock.Get(t.Context()) // as client-go does before
+	require.NoError(t, err)
+	require.ErrorContains(t, lock.Update(t.Context(), resourcelock.LeaderElectionRecord{}), "another manager has it")
 }
 
 // Once the lease has run out no more pods are made, in the middle of a pass too.

@@ -61,7 +61,7 @@ func TestALeaderThatStoodStillGoesOnAsNone(t *testing.T) {
 	t.Logf("%d pods when the leader stood still, %d created in all for %d", frozen, created, target)
 	require.LessOrEqual(t, int(created), target+mostOnTheWire, "they went on to be made")
 	s.await("there are as many pods as are wanted", func() []string { return unless(len(pods()) == target, "more") })
-	require.NotEqual(t, first, holder())
+	require.NotEqual(t, first, holder(), "it has given back the lease of the other one, and taken it")
 }
 
 // unless is what s.await asks for.
