@@ -52,11 +52,7 @@ func someCapacity(t *testing.T, namespace string, keys ...string) (file string, 
 // addCapacity makes a capacity's anchor with a status, as the manager does.
 func (c realCluster) addCapacity(t *testing.T, r config.Runner, room factory.Capacity, s capacitystatus.Status) *corev1.ConfigMap {
 	t.Helper()
-	anchor := factory.PauseAnchor(r, room)
-	anchor.Data = map[string]string{factory.AnchorStatusKey: s.Encode()}
-	anchor, err := c.CoreV1().ConfigMaps(c.namespace).Create(t.Context(), anchor, metav1.CreateOptions{})
-	require.NoError(t, err)
-	return anchor
+	return c.add(t, factory.PauseAnchor(r, room), s.Encode())
 }
 
 // pausePod is one as the Deployment's controller makes it. It has no priority: its class may not be there.

@@ -100,8 +100,12 @@ func writeConfig(t *testing.T, namespace string) string {
 // addAnchor makes a pool's anchor with a status, as the manager does.
 func (c realCluster) addAnchor(t *testing.T, r config.Runner, s factory.Shape, st status.Status) *corev1.ConfigMap {
 	t.Helper()
-	anchor := factory.Anchor(r, s)
-	anchor.Data = map[string]string{factory.AnchorStatusKey: st.Encode()}
+	return c.add(t, factory.Anchor(r, s), st.Encode())
+}
+
+func (c realCluster) add(t *testing.T, anchor *corev1.ConfigMap, status string) *corev1.ConfigMap {
+	t.Helper()
+	anchor.Data = map[string]string{factory.AnchorStatusKey: status}
 	anchor, err := c.CoreV1().ConfigMaps(c.namespace).Create(t.Context(), anchor, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return anchor

@@ -182,27 +182,19 @@ func place(r preflight.Result) string {
 }
 
 func writeChecks(w io.Writer, results []preflight.Result) error {
-	rows := [][]string{{"CHECK", "STATUS", "WHAT"}}
+	t := newTable("CHECK", "STATUS", "WHAT")
 	for _, r := range results {
 		what := oneLine(r.Message)
 		if at := place(r); at != "" {
 			what = at + ": " + what
 		}
-		rows = append(rows, []string{string(r.Check), string(r.Status), what})
-	}
-	lines, err := align(rows)
-	if err != nil {
-		return err
+		t.add([]string{string(r.Check), string(r.Status), what}, r.Fix)
 	}
 	var b strings.Builder
-	b.WriteString(lines[0] + "\n")
-	for i, r := range results {
-		b.WriteString(lines[i+1] + "\n")
-		if r.Fix != "" {
-			b.WriteString("  -> " + r.Fix + "\n")
-		}
+	if err := t.write(&b); err != nil {
+		return err
 	}
-	_, err = io.WriteString(w, b.String())
+	_, err := io.WriteString(w, b.String())
 	return err
 }
 

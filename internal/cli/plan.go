@@ -154,10 +154,11 @@ func writePlan(b *strings.Builder, previews []pool.Preview, wide bool, now time.
 	if len(previews) == 0 {
 		return nil
 	}
-	rows := [][]string{{"NAMESPACE", "POOL", "IMAGE", "POLICY", "WANT", "IDLE", "WARMING", "CLAIMED", "FAILED", "CREATE", "DELETE"}}
+	columns := []string{"NAMESPACE", "POOL", "IMAGE", "POLICY", "WANT", "IDLE", "WARMING", "CLAIMED", "FAILED", "CREATE", "DELETE"}
 	if wide {
-		rows[0] = append(rows[0], "RUNNER", "NEXT CHANGE")
+		columns = append(columns, "RUNNER", "NEXT CHANGE")
 	}
+	t := newTable(columns...)
 	for _, p := range previews {
 		cells := []string{p.Namespace, p.Name, p.Image, p.Policy}
 		for _, n := range []int{p.Want, p.Idle, p.Warming, p.Claimed, p.Failed, p.Create, len(p.Delete)} {
@@ -166,20 +167,9 @@ func writePlan(b *strings.Builder, previews []pool.Preview, wide bool, now time.
 		if wide {
 			cells = append(cells, p.Runner, changeAt(p.NextChange, now))
 		}
-		rows = append(rows, cells)
+		t.add(cells, remarks(p, wide)...)
 	}
-	lines, err := align(rows)
-	if err != nil {
-		return err
-	}
-	b.WriteString(lines[0] + "\n")
-	for i, p := range previews {
-		b.WriteString(lines[i+1] + "\n")
-		for _, line := range remarks(p, wide) {
-			b.WriteString("  -> " + line + "\n")
-		}
-	}
-	return nil
+	return t.write(b)
 }
 
 // changeAt is when another policy comes into force, in the timezone of this machine.

@@ -36,10 +36,11 @@ func writeCapacityPlan(b *strings.Builder, previews []capacity.Preview, wide boo
 	if len(previews) == 0 {
 		return nil
 	}
-	rows := [][]string{{"NAMESPACE", "CAPACITY", "STRATEGY", "POLICY", "WANT", "HELD", "PENDING", "JOBS", "HOLD", "CHANGE"}}
+	columns := []string{"NAMESPACE", "CAPACITY", "STRATEGY", "POLICY", "WANT", "HELD", "PENDING", "JOBS", "HOLD", "CHANGE"}
 	if wide {
-		rows[0] = append(rows[0], "RUNNER", "IMAGE", "NEXT CHANGE")
+		columns = append(columns, "RUNNER", "IMAGE", "NEXT CHANGE")
 	}
+	t := newTable(columns...)
 	for _, p := range previews {
 		cells := []string{p.Namespace, p.Name, p.Strategy, p.Policy}
 		for _, n := range []int{p.Want, p.Held, p.Pending, p.Jobs, p.Hold} {
@@ -53,20 +54,9 @@ func writeCapacityPlan(b *strings.Builder, previews []capacity.Preview, wide boo
 		if wide {
 			cells = append(cells, p.Runner, p.Image, changeAt(p.NextChange, now))
 		}
-		rows = append(rows, cells)
+		t.add(cells, capacityRemarks(p, now)...)
 	}
-	lines, err := align(rows)
-	if err != nil {
-		return err
-	}
-	b.WriteString(lines[0] + "\n")
-	for i, p := range previews {
-		b.WriteString(lines[i+1] + "\n")
-		for _, line := range capacityRemarks(p, now) {
-			b.WriteString("  -> " + line + "\n")
-		}
-	}
-	return nil
+	return t.write(b)
 }
 
 // capacityRemarks are what a row doesn't show.

@@ -19,25 +19,11 @@ func writeCapacity(b *strings.Builder, list []capacitystatus.Row, o tableOptions
 	if o.wide {
 		columns = append(columns, "RUNNER", "IMAGE", "NEXT CHANGE")
 	}
-	rows := [][]string{columns}
+	t := newTable(columns...)
 	for _, r := range list {
-		rows = append(rows, capacityCells(r, o))
+		t.add(capacityCells(r, o), o.reason(r.Reason(o.now)))
 	}
-	lines, err := align(rows)
-	if err != nil {
-		return err
-	}
-	b.WriteString(lines[0] + "\n")
-	for i, r := range list {
-		b.WriteString(lines[i+1] + "\n")
-		if reason := r.Reason(o.now); reason != "" {
-			if !o.wide {
-				reason = shorten(reason)
-			}
-			b.WriteString("  -> " + reason + "\n")
-		}
-	}
-	return nil
+	return t.write(b)
 }
 
 func capacityCells(r capacitystatus.Row, o tableOptions) []string {

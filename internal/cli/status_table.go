@@ -1,16 +1,12 @@
 package cli
 
 import (
-	"bytes"
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/pool/status"
@@ -44,23 +40,12 @@ func writeTables(w io.Writer, list statusList, o tableOptions) error {
 }
 
 func writePools(b *strings.Builder, list statusList, o tableOptions) error {
-	rows := [][]string{poolColumns(o)}
+	t := newTable(poolColumns(o)...)
 	for _, p := range list.Pools {
-		rows = append(rows, poolCells(p, o))
+		t.add(poolCells(p, o), o.reason(p.Reason(managerOf(p, list.Managers), o.now)))
 	}
-	lines, err := align(rows)
-	if err != nil {
+	if err := t.write(b); err != nil {
 		return err
-	}
-	b.WriteString(lines[0] + "\n")
-	for i, p := range list.Pools {
-		b.WriteString(lines[i+1] + "\n")
-		if reason := p.Reason(managerOf(p, list.Managers), o.now); reason != "" {
-			if !o.wide {
-				reason = shorten(reason)
-			}
-			b.WriteString("  -> " + reason + "\n")
-		}
 	}
 	if o.pods {
 		return writePods(b, list.Pools, o)
@@ -70,6 +55,14 @@ func writePools(b *strings.Builder, list statusList, o tableOptions) error {
 
 // maxReason is how much of a reason a table shows, in characters: an API server may print whole objects.
 const maxReason = 300
+
+// reason is what stands below a row.
+func (o tableOptions) reason(text string) string {
+	if o.wide {
+		return text
+	}
+	return shorten(text)
+}
 
 func shorten(reason string) string {
 	runes := []rune(reason)
@@ -167,23 +160,4 @@ func ago(at *time.Time, now time.Time) string {
 		return ""
 	}
 	return status.Age(*at, now)
-}
-
-// align makes lines of equal columns; what is empty shows as "-". It works on all rows at once, since the lines that
-// explain a row come between them and must not be part of its columns.
-func align(rows [][]string) ([]string, error) {
-	var b bytes.Buffer
-	w := printers.GetNewTabWriter(&b)
-	for _, cells := range rows {
-		for i := range cells {
-			cells[i] = cmp.Or(cells[i], "-")
-		}
-		if _, err := io.WriteString(w, strings.Join(cells, "\t")+"\n"); err != nil {
-			return nil, err
-		}
-	}
-	if err := w.Flush(); err != nil {
-		return nil, err
-	}
-	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n"), nil
 }
