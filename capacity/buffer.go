@@ -29,9 +29,21 @@ func (b bufferAPI) unfit() *status.Trouble {
 	if b.asked.IsZero() || b.version != "" {
 		return nil
 	}
-	return &status.Trouble{Reason: status.Buffer, Message: fmt.Sprintf("the cluster doesn't serve the CapacityBuffers of %s in a version that is known (%s), "+
-		"so nothing keeps a buffer: install the CapacityBuffer CRD and a cluster autoscaler that knows it, or set idle_strategy = \"pause\"",
-		factory.CapacityBufferGroup, strings.Join(bufferVersions(), ", "))}
+	problem, remedy := NoBuffers()
+	return &status.Trouble{Reason: status.Buffer, Message: problem + ": " + remedy}
+}
+
+// NoBuffers is what is wrong where a cluster has no CapacityBuffers, and what to do.
+func NoBuffers() (problem, remedy string) {
+	return fmt.Sprintf("the cluster doesn't serve the CapacityBuffers of %s in a version that is known (%s), so nothing keeps a buffer",
+			factory.CapacityBufferGroup, strings.Join(bufferVersions(), ", ")),
+		"install the CapacityBuffer CRD and a cluster autoscaler that knows it, or set idle_strategy = \"pause\""
+}
+
+// BufferVersion is the version in which the cluster has CapacityBuffers, "" where it has none that is known.
+func BufferVersion(ctx context.Context, client kubernetes.Interface) (string, error) {
+	found, err := findBuffers(ctx, client, time.Time{})
+	return found.version, err
 }
 
 // bufferVersions are those of the API that we write, the best one first. A later one may have another meaning.

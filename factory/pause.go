@@ -326,8 +326,13 @@ func CapacityBuffer(r config.Runner, c Capacity, version string, replicas int, a
 	}
 }
 
+// PriorityError is why a job's pod could not take the place of a pause pod, and what to do about it.
+type PriorityError struct{ Problem, Remedy string }
+
+func (e *PriorityError) Error() string { return e.Problem + "; " + e.Remedy }
+
 // CheckPausePriority says why a job's pod could not take the place of a pause pod, nil where it can. job is the job's
-// class, nil where the job has none and the cluster no default: priority 0 then.
+// class, nil where the job has none and the cluster no default: priority 0 then. The error is a PriorityError.
 func CheckPausePriority(pause schedulingv1.PriorityClass, job *schedulingv1.PriorityClass) error {
 	value, never := int32(0), false
 	name := "the jobs, which have no PriorityClass, have 0"
@@ -338,11 +343,15 @@ func CheckPausePriority(pause schedulingv1.PriorityClass, job *schedulingv1.Prio
 	}
 	switch {
 	case pause.Value >= value:
-		return fmt.Errorf("the PriorityClass %s of the pause pods has the value %d, and %s: a job could never take a pause pod's place; "+
-			"give the pause pods a class with a lower value", pause.Name, pause.Value, name)
+		return &PriorityError{
+			fmt.Sprintf("the PriorityClass %s of the pause pods has the value %d, and %s: a job could never take a pause pod's place", pause.Name, pause.Value, name),
+			"give the pause pods a class with a lower value",
+		}
 	case never:
-		return fmt.Errorf("the jobs' PriorityClass %s has preemptionPolicy Never: a job would wait beside the pause pods for ever; "+
-			"name another class in priority_class_name", job.Name)
+		return &PriorityError{
+			fmt.Sprintf("the jobs' PriorityClass %s has preemptionPolicy Never: a job would wait beside the pause pods for ever", job.Name),
+			"name another class in priority_class_name",
+		}
 	}
 	return nil
 }

@@ -12,11 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"idlecount.dev/idlecount/factory"
 )
 
-// admission asks the API server to admit an idle pod of each pool, as a dry run: everything that would judge the real pod
-// judges this one, LimitRanges, Pod Security, quotas, priority classes, service accounts and policies, and nothing stays.
-// A pod that is admitted replaces the pool's: it has what the cluster adds, such as a LimitRange's defaults.
+// admission asks the API server to admit an idle pod of each pool and a pause pod of each capacity, as a dry run: everything
+// that would judge the real pod judges this one, LimitRanges, Pod Security, quotas, priority classes, service accounts and
+// policies, and nothing stays. Pause pods are made by the ReplicaSet controller, which only a policy that goes by who asks
+// could tell from us. A pod that is admitted replaces the target's: it has what the cluster adds, such as a LimitRange's
+// defaults.
 func admission(ctx context.Context, o Options, targets []*target) []Result {
 	mayCreate := map[string]error{}
 	for _, namespace := range namespacesOf(o.Config) {
@@ -29,13 +33,13 @@ func admission(ctx context.Context, o Options, targets []*target) []Result {
 		group.Go(func() error {
 			r := Result{Check: Admission, Namespace: p.namespace(), Object: p.name}
 			if err := mayCreate[p.namespace()]; err != nil {
-				results[i] = unknown(r, "can't try whether the API server takes the pods of image "+p.image, err,
+				results[i] = unknown(r, p.about()+"can't try whether the API server takes "+p.pods(), err,
 					"ask as somebody who may create pods in namespace "+p.namespace())
 				return nil
 			}
 			admitted, warnings, err := try(ctx, o.Client, p.pod)
-			results[i] = judge(r, p.pod, admitted, warnings, err)
-			results[i].Message = "image " + p.image + ": " + results[i].Message
+			results[i] = p.judge(r, admitted, warnings, err)
+			results[i].Message = p.about() + results[i].Message
 			if err == nil {
 				p.pod = admitted
 			}
@@ -44,6 +48,22 @@ func admission(ctx context.Context, o Options, targets []*target) []Result {
 	}
 	_ = group.Wait()
 	return results
+}
+
+// about says of which image the pods are, where they are for one.
+func (p *target) about() string {
+	if p.image == "" {
+		return ""
+	}
+	return "image " + p.image + ": "
+}
+
+// pods are those of the target, for people.
+func (p *target) pods() string {
+	if p.pauses() {
+		return "its pause pods"
+	}
+	return "its pods"
 }
 
 // createsPods is nil where this user may create pods in a namespace.
@@ -72,21 +92,23 @@ func try(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) (adm
 }
 
 // judge says what the answer to a dry run means.
-func judge(r Result, sent, admitted *corev1.Pod, warnings []string, err error) Result {
+func (p *target) judge(r Result, admitted *corev1.Pod, warnings []string, err error) Result {
 	switch {
 	case err == nil && len(warnings) > 0:
-		r.Status, r.Message, r.Fix = Warn, "the API server takes its pods, but warns: "+strings.Join(warnings, "; "), remedy(warnings[0])
+		r.Status, r.Message, r.Fix = Warn, "the API server takes "+p.pods()+", but warns: "+strings.Join(warnings, "; "), remedy(warnings[0])
 	case err == nil:
-		r.Status, r.Message = OK, "the API server takes its pods"+additions(sent, admitted)
+		r.Status, r.Message = OK, "the API server takes "+p.pods()+additions(p.pod, admitted)
 	case apierrors.IsNotFound(err):
 		r.Status, r.Message, r.Fix = Fail, words(err), "kubectl create namespace "+r.Namespace
 	case apierrors.IsForbidden(err) && strings.Contains(words(err), "exceeded quota: "):
 		// The pool may be what fills the quota; whether it is large enough is the question of another check.
 		r.Status, r.Message, r.Fix = Warn, "there is no room for one more pod now: "+words(err), "see the quota's own line"
+	case apierrors.IsForbidden(err) && strings.Contains(words(err), "no PriorityClass with name "+factory.PausePriorityClass+" "):
+		r.Status, r.Message, r.Fix = Warn, "it can't be said yet whether the API server takes "+p.pods()+": "+words(err), "see the priority's own line"
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsInternalError(err):
-		r.Status, r.Message, r.Fix = Fail, "the API server refuses its pods: "+words(err), remedy(words(err))
+		r.Status, r.Message, r.Fix = Fail, "the API server refuses "+p.pods()+": "+words(err), remedy(words(err))
 	default: // among them a webhook that takes no dry runs
-		r = unknown(r, "the API server doesn't say whether it takes its pods", err, "")
+		r = unknown(r, "the API server doesn't say whether it takes "+p.pods(), err, "")
 	}
 	return r
 }

@@ -263,13 +263,6 @@ func TestAdmissionOnARealCluster(t *testing.T) {
 			require.Empty(t, pods.Items, "a dry run leaves nothing")
 		})
 	}
-	t.Run("no such namespace", func(t *testing.T) {
-		t.Parallel()
-		g := onCluster(t)
-		r := g.one(t, preflight.Options{Config: load(t, g.namespace+"-not", "")}, preflight.Admission)
-		require.Equal(t, preflight.Fail, r.Status)
-		require.Equal(t, "kubectl create namespace "+g.namespace+"-not", r.Fix)
-	})
 }
 
 func (g ground) quota(t *testing.T, hard corev1.ResourceList) {
@@ -312,7 +305,9 @@ func TestPrioritiesOfARealCluster(t *testing.T) {
 	}
 	r := g.one(t, class(high), preflight.Priority)
 	require.Equal(t, preflight.Fail, r.Status)
+	require.Contains(t, r.Message, `for the jobs of "ci": the PriorityClass `+high)
 	require.Contains(t, r.Message, "a job could never take a pause pod's place")
+	require.Contains(t, r.Fix, "a class with a lower value")
 	require.Contains(t, g.one(t, class("missing-"+g.namespace), preflight.Priority).Message, "isn't there: no pause pod can be made")
 	require.Empty(t, g.run(t, preflight.Options{Config: g.load(t, "")}, preflight.Priority), "who keeps no pause pods isn't asked for a class")
 

@@ -14,7 +14,7 @@ const (
 	edgesOfOne = 500
 )
 
-// moment is how many idle pods the policies want at a time.
+// moment is how many pods the policies want at a time.
 type moment struct {
 	at     time.Time
 	first  bool  // it is now
@@ -29,7 +29,7 @@ func (m moment) when() string {
 	return " from " + m.at.Format("Mon 15:04 MST")
 }
 
-// highest are the times within a week from now at which the idle pods that policies want may be most: now, and whenever a
+// highest are the times within a week from now at which the pods that policies want may be most: now, and whenever a
 // policy changes. The part of the scale factor isn't in it, since it depends on jobs.
 func highest(targets []*target, now time.Time) []moment {
 	edges := map[time.Time]bool{}
@@ -52,16 +52,38 @@ func highest(targets []*target, now time.Time) []moment {
 	return moments
 }
 
-// shares are the idle pods wanted at a time; where a runner's limit is below what its pools want together, as many of each
-// in turn.
+// shares are the pods wanted at a time, within the limit of each runner: of its idle pods first, then of its pause pods, for
+// which max_pause_pods is one too.
 func shares(targets []*target, at time.Time) []int {
-	counts, wanted, left := make([]int, len(targets)), make([]int, len(targets)), map[string]int{}
+	counts, left := make([]int, len(targets)), map[string]int{}
+	for _, t := range targets {
+		if t.runner.Limit > 0 {
+			left[t.runner.Path] = t.runner.Limit
+		}
+	}
+	handOut(targets, at, false, left, counts)
+	for _, t := range targets {
+		rest, bounded := left[t.runner.Path]
+		if most := t.runner.Kubernetes.Autoscaler.MaxPausePods; most > 0 && (!bounded || most < rest) {
+			left[t.runner.Path] = most
+		}
+	}
+	handOut(targets, at, true, left, counts)
+	return counts
+}
+
+// handOut counts the idle pods, or the pause pods, that are wanted at a time; where less is left for a runner than its targets
+// want together, as many of each in turn. A runner that isn't in left has no bound.
+func handOut(targets []*target, at time.Time, pauses bool, left map[string]int, counts []int) {
+	wanted := make([]int, len(targets))
 	for i, t := range targets {
+		if t.pauses() != pauses {
+			continue
+		}
 		wanted[i] = t.schedule.At(at).IdleCount
-		if t.runner.Limit == 0 {
+		if _, bounded := left[t.runner.Path]; !bounded {
 			counts[i] = wanted[i]
 		}
-		left[t.runner.Path] = t.runner.Limit
 	}
 	for given := true; given; {
 		given = false
@@ -73,5 +95,4 @@ func shares(targets []*target, at time.Time) []int {
 			}
 		}
 	}
-	return counts
 }

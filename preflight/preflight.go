@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,10 +35,12 @@ type Check string
 const (
 	Version   Check = "version"   // of Kubernetes
 	Clock     Check = "clock"     // of this machine, against the API server's
+	Namespace Check = "namespace" // is it there, one for each
 	Rights    Check = "rights"    // RBAC, one result for each role and namespace
-	Admission Check = "admission" // would the API server take the pods: Pod Security, LimitRanges, policies, one for each pool
-	Quota     Check = "quota"     // room for all idle pods, one for each ResourceQuota
-	Priority  Check = "priority"  // can jobs take the place of pause pods, one for each runner that has some
+	Admission Check = "admission" // would the API server take the pods: Pod Security, LimitRanges, policies, one for each pool and capacity
+	Quota     Check = "quota"     // room for all idle pods and pause pods, one for each ResourceQuota
+	Priority  Check = "priority"  // can jobs take the place of pause pods, one for each class of these and of jobs
+	Buffer    Check = "buffer"    // does the cluster have CapacityBuffers, where a runner wants some
 	Image     Check = "image"     // one for each image
 )
 
@@ -57,7 +60,7 @@ type Result struct {
 	Check     Check  `json:"check"`
 	Status    Status `json:"status"`
 	Namespace string `json:"namespace,omitempty"`
-	Object    string `json:"object,omitempty"` // what was looked at: an image, a pool, a ResourceQuota, a role
+	Object    string `json:"object,omitempty"` // what was looked at: an image, a pool, a capacity, a ResourceQuota, a PriorityClass, a role
 	Message   string `json:"message"`
 	Fix       string `json:"fix,omitempty"` // what to do, where something is to be done
 }
@@ -82,10 +85,19 @@ func Run(ctx context.Context, o Options) ([]Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	there, missing := namespaces(ctx, o)
+	results = append(results, there...)
+	o, targets = o.without(missing), slices.DeleteFunc(targets, func(p *target) bool { return missing[p.namespace()] })
+	pauses, err := pausesOf(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	targets = append(targets, pauses...)
 	results = append(results, rights(ctx, o)...)
 	results = append(results, admission(ctx, o, targets)...)
 	results = append(results, quotas(ctx, o, targets)...)
 	results = append(results, priorities(ctx, o)...)
+	results = append(results, buffers(ctx, o)...)
 	results = append(results, images(ctx, o, targets)...)
 	return results, ctx.Err()
 }

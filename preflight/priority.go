@@ -2,7 +2,10 @@ package preflight
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,15 +14,33 @@ import (
 	"idlecount.dev/idlecount/factory"
 )
 
+// rivals are runners whose jobs of one PriorityClass are to take the place of pause pods of another.
+type rivals struct {
+	pause, job string   // names of the classes; job is "" where the configuration names none
+	runners    []string // their names
+}
+
+// rivalsOf are those of a configuration, in its order.
+func rivalsOf(cfg *config.Config) []rivals {
+	var all []rivals
+	for _, r := range cfg.Runners {
+		if !r.Managed() || !r.KeepsCapacity() || r.Kubernetes.IdleStrategy == config.StrategyBuffer {
+			continue
+		}
+		pause, job := factory.PauseClassName(r), r.Kubernetes.PriorityClassName
+		i := slices.IndexFunc(all, func(one rivals) bool { return one.pause == pause && one.job == job })
+		if i < 0 {
+			i, all = len(all), append(all, rivals{pause: pause, job: job})
+		}
+		all[i].runners = append(all[i].runners, fmt.Sprintf("%q", r.Name))
+	}
+	return all
+}
+
 // priorities finds out whether the jobs of runners that keep pause pods can take their place.
 func priorities(ctx context.Context, o Options) []Result {
-	var keeping []config.Runner
-	for _, r := range o.Config.Runners {
-		if r.Managed() && r.KeepsCapacity() && r.Kubernetes.IdleStrategy != config.StrategyBuffer {
-			keeping = append(keeping, r)
-		}
-	}
-	if len(keeping) == 0 {
+	all := rivalsOf(o.Config)
+	if len(all) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -28,45 +49,46 @@ func priorities(ctx context.Context, o Options) []Result {
 	if err != nil {
 		return []Result{unknown(Result{Check: Priority}, "can't see the PriorityClasses", err, "ask as somebody who may list priorityclasses")}
 	}
-	results := make([]Result, 0, len(keeping))
-	for _, r := range keeping {
-		results = append(results, priority(r, list.Items))
+	results := make([]Result, 0, len(all))
+	for _, one := range all {
+		r := one.judge(list.Items)
+		r.Check, r.Object = Priority, one.pause
+		r.Message = "for the jobs of " + strings.Join(one.runners, ", ") + ": " + r.Message
+		results = append(results, r)
 	}
 	return results
 }
 
-// priority judges the class of a runner's pause pods.
-func priority(r config.Runner, classes []schedulingv1.PriorityClass) Result {
-	pauseName, jobName := factory.PauseClassName(r), r.Kubernetes.PriorityClassName
-	result := Result{Check: Priority, Namespace: r.Kubernetes.Namespace, Object: pauseName}
+// judge looks the classes up and compares them.
+func (one rivals) judge(classes []schedulingv1.PriorityClass) (r Result) {
 	var pause, job *schedulingv1.PriorityClass
 	for i := range classes {
 		c := &classes[i]
-		if c.Name == pauseName {
+		if c.Name == one.pause {
 			pause = c
 		}
-		if c.Name == jobName || jobName == "" && c.GlobalDefault {
+		if c.Name == one.job || one.job == "" && c.GlobalDefault {
 			job = c
 		}
 	}
 	switch {
-	case pause == nil && pauseName == factory.PausePriorityClass:
-		result.Status, result.Message = Warn, "the PriorityClass of pause pods isn't there; the manager makes it, if it may"
-		result.Fix = "apply what `idlecount manifests` prints"
-		return result
+	case pause == nil && one.pause == factory.PausePriorityClass:
+		r.Status, r.Message = Warn, "the PriorityClass of pause pods isn't there; the manager makes it, if it may"
+		r.Fix = "apply what `idlecount manifests` prints"
+		return r
 	case pause == nil:
-		result.Status, result.Message = Fail, fmt.Sprintf("the PriorityClass %s, which pause_pod_priority_class_name names, isn't there: no pause pod can be made", pauseName)
-		result.Fix = "make it, or take the key away"
-		return result
-	case job == nil && jobName != "":
-		result.Status, result.Message = Fail, fmt.Sprintf("the PriorityClass %s, which priority_class_name names for the jobs, isn't there: no pod of a job can be made", jobName)
-		result.Fix = "make it, or take the key away"
-		return result
+		r.Status, r.Message = Fail, fmt.Sprintf("the PriorityClass %s, which pause_pod_priority_class_name names, isn't there: no pause pod can be made", one.pause)
+		r.Fix = "make it, or take the key away"
+		return r
+	case job == nil && one.job != "":
+		r.Status, r.Message = Fail, fmt.Sprintf("the PriorityClass %s, which priority_class_name names for the jobs, isn't there: no pod of a job can be made", one.job)
+		r.Fix = "make it, or take the key away"
+		return r
 	}
-	if err := factory.CheckPausePriority(*pause, job); err != nil {
-		result.Status, result.Message, result.Fix = Fail, err.Error(), "nothing is held until then"
-		return result
+	if unfit, ok := errors.AsType[*factory.PriorityError](factory.CheckPausePriority(*pause, job)); ok {
+		r.Status, r.Message, r.Fix = Fail, unfit.Problem, unfit.Remedy+"; nothing is held until then"
+		return r
 	}
-	result.Status, result.Message = OK, fmt.Sprintf("jobs of %q can take the place of its pause pods", r.Name)
-	return result
+	r.Status, r.Message = OK, "they can take the place of pause pods"
+	return r
 }

@@ -31,11 +31,11 @@ func TestWhetherJobsCanTakeThePlaceOfPausePods(t *testing.T) {
 		status       Status
 		message, fix string
 	}{
-		"ours, and jobs without a class":            {"", "", []schedulingv1.PriorityClass{ours}, OK, `jobs of "ci" can take the place of its pause pods`, ""},
+		"ours, and jobs without a class":            {"", "", []schedulingv1.PriorityClass{ours}, OK, "they can take the place of pause pods", ""},
 		"ours isn't there yet":                      {"", "", nil, Warn, "the manager makes it, if it may", "idlecount manifests"},
 		"another one isn't there":                   {"low", "", []schedulingv1.PriorityClass{ours}, Fail, "the PriorityClass low, which pause_pod_priority_class_name names, isn't there", "take the key away"},
 		"that of the jobs isn't there":              {"", "jobs", []schedulingv1.PriorityClass{ours}, Fail, "the PriorityClass jobs, which priority_class_name names for the jobs, isn't there", "take the key away"},
-		"one that is as high as that of the jobs":   {"same", "jobs", []schedulingv1.PriorityClass{class("same", 5), class("jobs", 5)}, Fail, "a job could never take a pause pod's place", "nothing is held until then"},
+		"one that is as high as that of the jobs":   {"same", "jobs", []schedulingv1.PriorityClass{class("same", 5), class("jobs", 5)}, Fail, "a job could never take a pause pod's place", "give the pause pods a class with a lower value; nothing is held until then"},
 		"one that is lower than that of the jobs":   {"low", "jobs", []schedulingv1.PriorityClass{class("low", 4), class("jobs", 5)}, OK, "can take the place", ""},
 		"jobs have the cluster's default":           {"low", "", []schedulingv1.PriorityClass{class("low", 4), class("default", 5, global)}, OK, "can take the place", ""},
 		"… and that is too low":                     {"low", "", []schedulingv1.PriorityClass{class("low", 4), class("default", -5, global)}, Fail, "a job could never", "nothing is held"},
@@ -43,19 +43,45 @@ func TestWhetherJobsCanTakeThePlaceOfPausePods(t *testing.T) {
 		"jobs that preempt nobody":                  {"", "jobs", []schedulingv1.PriorityClass{ours, class("jobs", 5, never)}, Fail, "preemptionPolicy Never", "nothing is held"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			r := config.Runner{Name: "ci"}
-			r.Kubernetes.Namespace, r.Kubernetes.PriorityClassName = "jobs-of-ci", c.job
-			r.Kubernetes.Autoscaler.PausePodPriorityClassName = c.pause
-			result := priority(r, c.classes)
+			all := rivalsOf(&config.Config{Runners: []config.Runner{keeping("ci", c.pause, c.job)}})
+			require.Len(t, all, 1)
+			result := all[0].judge(c.classes)
 			require.Equal(t, c.status, result.Status, result.Message)
-			require.Equal(t, Priority, result.Check)
-			require.Equal(t, "jobs-of-ci", result.Namespace)
-			require.Equal(t, factory.PauseClassName(r), result.Object)
 			require.Contains(t, result.Message, c.message)
+			require.NotContains(t, result.Message, "give the pause pods a class", "what to do is the fix")
 			require.Contains(t, result.Fix, c.fix)
 			require.Equal(t, c.fix == "", result.Fix == "")
 		})
 	}
+}
+
+// keeping is a runner that keeps pause pods of a class for jobs of a class.
+func keeping(name, pause, job string) config.Runner {
+	r := config.Runner{Name: name, HasKubernetes: true, HasIdle: true}
+	r.Kubernetes.IdleStrategy, r.Kubernetes.PriorityClassName = config.StrategyPause, job
+	r.Kubernetes.Autoscaler.PausePodPriorityClassName = pause
+	return r
+}
+
+// TestRunnersOfTheSameClassesAreJudgedOnce: with many runners one class that is wrong is one line, which names them all.
+func TestRunnersOfTheSameClassesAreJudgedOnce(t *testing.T) {
+	require.Equal(t, []rivals{
+		{factory.PausePriorityClass, "", []string{`"a"`, `"c"`}},
+		{factory.PausePriorityClass, "jobs", []string{`"b"`}},
+		{"low", "", []string{`"d"`}},
+	}, rivalsOf(&config.Config{Runners: []config.Runner{
+		keeping("a", "", ""), keeping("b", "", "jobs"), keeping("c", "", ""), keeping("d", "low", ""), {Name: "e"},
+	}}))
+}
+
+// TestTheDriverIsAskedForWhereItIsCalled, which is not where all runners keep an executor of GitLab's.
+func TestTheDriverIsAskedForWhereItIsCalled(t *testing.T) {
+	stock, called := keeping("stock", "", ""), keeping("called", "", "")
+	stock.Executor, stock.Kubernetes.Namespace = "kubernetes", "stock"
+	called.Executor, called.Kubernetes.Namespace = config.ExecutorCustom, "called"
+	roles := rolesOf(Options{Driver: &Account{}, Config: &config.Config{Runners: []config.Runner{stock, called}}})
+	require.Len(t, roles, 1)
+	require.Equal(t, "driver called", roles[0].object+" "+roles[0].namespace)
 }
 
 // TestTheRightsForRoomAreAskedForWhereSomeIsHeld: once for each namespace, with those of buffers where there are some.

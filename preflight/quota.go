@@ -17,7 +17,8 @@ import (
 	"idlecount.dev/idlecount/internal/quota"
 )
 
-// quotas compares each ResourceQuota of the runners' namespaces with what the idle pods take when the policies want most.
+// quotas compares each ResourceQuota of the runners' namespaces with what the idle pods and pause pods take when the policies
+// want most, and what is to be left for jobs beside these.
 func quotas(ctx context.Context, o Options, targets []*target) []Result {
 	var results []Result
 	for _, namespace := range namespacesOf(o.Config) {
@@ -43,7 +44,7 @@ func quotasOf(ctx context.Context, o Options, namespace string, targets []*targe
 	}
 	ours, err := unclaimed(ctx, o.Client, namespace)
 	if err != nil {
-		return []Result{unknown(r, "can't see which pods are idle ones", err, "ask as somebody who may list pods in namespace "+namespace)}
+		return []Result{unknown(r, "can't see which pods are ours", err, "ask as somebody who may list pods in namespace "+namespace)}
 	}
 	var here []*target
 	for _, p := range targets {
@@ -54,30 +55,34 @@ func quotasOf(ctx context.Context, o Options, namespace string, targets []*targe
 	moments := highest(here, o.Now())
 	var results []Result
 	for i := range list.Items {
-		results = append(results, headroom(&list.Items[i], here, moments, ours))
+		results = append(results, fit(&list.Items[i], here, moments, ours))
 	}
 	return results
 }
 
-// unclaimed are the pods in a namespace that are kept idle, or are on their way to it.
+// unclaimed are the pods in a namespace that are kept idle, or are on their way to it, and the pause pods.
 func unclaimed(ctx context.Context, client kubernetes.Interface, namespace string) ([]corev1.Pod, error) {
-	list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: factory.LabelState + "=" + factory.StateIdle})
-	if err != nil {
-		return nil, err
+	var pods []corev1.Pod
+	for _, selector := range []string{factory.LabelState + "=" + factory.StateIdle, factory.LabelCapacity} {
+		list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+		if err != nil {
+			return nil, err
+		}
+		pods = append(pods, list.Items...)
 	}
-	return slices.DeleteFunc(list.Items, func(p corev1.Pod) bool {
+	return slices.DeleteFunc(pods, func(p corev1.Pod) bool {
 		return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 	}), nil
 }
 
-// headroom judges one quota. What has no claim yet counts as ours: it is part of what is wanted.
-func headroom(q *corev1.ResourceQuota, targets []*target, moments []moment, ours []corev1.Pod) Result {
+// fit judges one quota. What has no claim yet counts as ours: it is part of what is wanted.
+func fit(q *corev1.ResourceQuota, targets []*target, moments []moment, ours []corev1.Pod) Result {
 	r := Result{Check: Quota, Status: OK, Namespace: q.Namespace, Object: q.Name}
 	var fits, tight, never []string
 	for _, name := range slices.Sorted(maps.Keys(q.Spec.Hard)) {
 		hard := q.Spec.Hard[name]
-		need, most := peak(q, name, targets, moments)
-		if need.IsZero() {
+		most := peak(q, name, targets, moments)
+		if most.need.IsZero() {
 			continue // nothing of ours counts towards it
 		}
 		others := q.Status.Used[name].DeepCopy()
@@ -88,47 +93,79 @@ func headroom(q *corev1.ResourceQuota, targets []*target, moments []moment, ours
 		}
 		free := hard.DeepCopy()
 		free.Sub(others)
+		text := fmt.Sprintf("%s: %s of %s", name, most.need.String(), hard.String())
+		if !most.left.IsZero() {
+			text += fmt.Sprintf(" (%s of it for jobs)", most.left.String())
+		}
 		switch {
-		case need.Cmp(hard) > 0:
-			never = append(never, fmt.Sprintf("%s: %s of %s%s", name, need.String(), hard.String(), most.when()))
-		case need.Cmp(free) > 0:
-			tight = append(tight, fmt.Sprintf("%s: %s of %s%s, where others use %s now", name, need.String(), hard.String(), most.when(), others.String()))
+		case most.need.Cmp(hard) > 0:
+			never = append(never, text+most.when())
+		case most.need.Cmp(free) > 0:
+			tight = append(tight, text+most.when()+fmt.Sprintf(", where others use %s now", others.String()))
 		default:
-			fits = append(fits, fmt.Sprintf("%s: %s of %s", name, need.String(), hard.String()))
+			fits = append(fits, text)
 		}
 	}
-	const fix = "raise the quota, or lower idle_count; jobs that start cold need room beside the idle pods"
+	pods, fix := kinds(targets)
 	switch {
 	case len(never) > 0:
-		r.Status, r.Message, r.Fix = Fail, "idle pods alone need more than it allows: "+strings.Join(slices.Concat(never, tight), "; "), fix
+		r.Status, r.Message, r.Fix = Fail, pods+" alone need more than it allows: "+strings.Join(slices.Concat(never, tight), "; "), fix
 	case len(tight) > 0:
-		r.Status, r.Message, r.Fix = Warn, "idle pods need more than is left: "+strings.Join(tight, "; "), fix
+		r.Status, r.Message, r.Fix = Warn, pods+" need more than is left: "+strings.Join(tight, "; "), fix
 	case len(fits) > 0:
-		r.Message = "idle pods fit at the most that policies want: " + strings.Join(fits, "; ")
+		r.Message = pods + " fit at the most that policies want: " + strings.Join(fits, "; ")
 	default:
-		r.Message = "idle pods don't count towards it"
+		r.Message = pods + " don't count towards it"
 	}
 	return r
 }
 
-// peak is the moment at which the targets take most of a resource, and how much that is.
-func peak(q *corev1.ResourceQuota, name corev1.ResourceName, targets []*target, moments []moment) (need resource.Quantity, most moment) {
-	units := make([]resource.Quantity, len(targets))
+// kinds names the pods of the targets, and says what to do where a quota has no room for them.
+func kinds(targets []*target) (pods, fix string) {
+	pauses := func(p *target) bool { return p.pauses() }
+	idle := func(p *target) bool { return !p.pauses() }
+	const lower = "raise the quota, or lower idle_count"
+	switch {
+	case !slices.ContainsFunc(targets, pauses):
+		return "idle pods", lower + "; jobs that start cold need room beside the idle pods"
+	case !slices.ContainsFunc(targets, idle):
+		return "pause pods", lower + " or idle_quota_headroom; until then less room is held than is wanted"
+	default:
+		return "idle pods and pause pods", lower + ", idle_pause_count or idle_quota_headroom; until then fewer are kept than are wanted"
+	}
+}
+
+// load is what a moment takes of a resource. left is the part of it that pause pods leave for jobs.
+type load struct {
+	moment
+	need, left resource.Quantity
+}
+
+// peak is the moment at which the targets take most of a resource, and how much that is. What is left for jobs is so once for
+// all capacities: each of them sees what the others have taken.
+func peak(q *corev1.ResourceQuota, name corev1.ResourceName, targets []*target, moments []moment) load {
+	units, headrooms := make([]resource.Quantity, len(targets)), make([]resource.Quantity, len(targets))
 	for i, t := range targets {
 		if quota.Applies(q, t.pod) {
 			units[i] = quota.Usage(t.pod, name)
 		}
+		if t.pauses() && !units[i].IsZero() && quota.Applies(q, t.job) {
+			headrooms[i] = quota.Times(quota.Usage(t.job, name), t.runner.QuotaHeadroom())
+		}
 	}
+	var most load
 	for _, m := range moments {
-		var sum resource.Quantity
+		var sum, left resource.Quantity
 		for i, count := range m.counts {
-			one := units[i].DeepCopy()
-			one.Mul(int64(count))
-			sum.Add(one)
+			sum.Add(quota.Times(units[i], count))
+			if count > 0 && headrooms[i].Cmp(left) > 0 {
+				left = headrooms[i]
+			}
 		}
-		if sum.Cmp(need) > 0 {
-			need, most = sum, m
+		sum.Add(left)
+		if sum.Cmp(most.need) > 0 {
+			most = load{m, sum, left}
 		}
 	}
-	return need, most
+	return most
 }

@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"slices"
 	"testing"
 	"time"
 	_ "time/tzdata" // the tests mean the same zones everywhere
@@ -32,6 +33,13 @@ func wanting(t *testing.T, runner string, limit, night, day int) *target {
 	}
 }
 
+// pausing makes of a target one of pause pods, with so much room left for jobs; nil = the default.
+func pausing(t *target, headroom *int) *target {
+	t.job = podOf("1", "2")
+	t.runner.Kubernetes.IdleQuotaHeadroom = headroom
+	return t
+}
+
 func podOf(request, limit string) *corev1.Pod {
 	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(request)},
@@ -53,9 +61,19 @@ func quotaOf(hard, used map[string]string) *corev1.ResourceQuota {
 	}
 }
 
-func TestHeadroom(t *testing.T) {
+func TestQuotas(t *testing.T) {
 	two := []*target{wanting(t, "a", 0, 1, 4), wanting(t, "b", 0, 3, 1)} // 4 at night, 5 in the day
 	limited := []*target{wanting(t, "a", 3, 1, 4), wanting(t, "a", 3, 3, 1)}
+	// Room for 1 job at night and 4 in the day, with room left for one more; beside it idle pods.
+	room := []*target{pausing(wanting(t, "a", 0, 1, 4), nil)}
+	both := []*target{wanting(t, "b", 0, 3, 1), pausing(wanting(t, "a", 0, 1, 4), nil), pausing(wanting(t, "a", 0, 1, 1), nil)}
+	bounded := []*target{wanting(t, "a", 4, 3, 3), pausing(wanting(t, "a", 4, 5, 5), nil)}
+	bounded[0].pod = podOf("2", "2")
+	most := []*target{wanting(t, "a", 0, 3, 3), pausing(wanting(t, "a", 0, 5, 5), nil)}
+	limitedMost := []*target{pausing(wanting(t, "a", 9, 5, 5), nil)}
+	for _, p := range slices.Concat(most, limitedMost) {
+		p.runner.Kubernetes.Autoscaler.MaxPausePods = 2
+	}
 	for sentence, c := range map[string]struct {
 		targets []*target
 		quota   *corev1.ResourceQuota
@@ -84,14 +102,38 @@ func TestHeadroom(t *testing.T) {
 		},
 		"a limit bounds what its runner wants": {limited, quotaOf(map[string]string{"pods": "3"}, nil), 0, OK, "pods: 3 of 3"},
 		"a quota of other things":              {two, quotaOf(map[string]string{"configmaps": "1", "requests.memory": "1"}, nil), 0, OK, "idle pods don't count towards it"},
-		"nothing is wanted":                    {[]*target{wanting(t, "a", 0, 0, 0)}, quotaOf(map[string]string{"pods": "0"}, nil), 0, OK, "idle pods don't count towards it"},
+		"pause pods, and room beside them": {
+			room, quotaOf(map[string]string{"requests.cpu": "5"}, nil), 0, OK,
+			"pause pods fit at the most that policies want: requests.cpu: 5 of 5 (1 of it for jobs)",
+		},
+		"room beside pause pods that a quota doesn't have": {
+			room, quotaOf(map[string]string{"requests.cpu": "4"}, nil), 0, Fail,
+			"pause pods alone need more than it allows: requests.cpu: 5 of 4 (1 of it for jobs) from Mon 08:00 UTC",
+		},
+		"more room beside them, as the runner says": {
+			[]*target{pausing(wanting(t, "a", 0, 1, 4), new(3))}, quotaOf(map[string]string{"pods": "6"}, nil), 0, Fail, "pods: 7 of 6 (3 of it for jobs)",
+		},
+		"none beside them": {
+			[]*target{pausing(wanting(t, "a", 0, 1, 4), new(0))}, quotaOf(map[string]string{"pods": "4"}, nil), 0, OK, "pods: 4 of 4",
+		},
+		"idle pods and pause pods together, and room for jobs once": {
+			both, quotaOf(map[string]string{"pods": "6"}, nil), 0, Fail,
+			"idle pods and pause pods alone need more than it allows: pods: 7 of 6 (1 of it for jobs) from Mon 08:00 UTC",
+		},
+		"pause pods that are there are part of what is wanted": {
+			room, quotaOf(map[string]string{"pods": "6"}, map[string]string{"pods": "3"}), 2, OK, "pods: 5 of 6",
+		},
+		"a limit leaves pause pods what idle pods don't take": {bounded, quotaOf(map[string]string{"cpu": "8"}, nil), 0, OK, "cpu: 8 of 8 (1 of it for jobs)"},
+		"max_pause_pods bounds pause pods alone":              {most, quotaOf(map[string]string{"pods": "6"}, nil), 0, OK, "pods: 6 of 6 (1 of it for jobs)"},
+		"max_pause_pods below the limit":                      {limitedMost, quotaOf(map[string]string{"pods": "3"}, nil), 0, OK, "pods: 3 of 3 (1 of it for jobs)"},
+		"nothing is wanted":                                   {[]*target{wanting(t, "a", 0, 0, 0)}, quotaOf(map[string]string{"pods": "0"}, nil), 0, OK, "idle pods don't count towards it"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			var ours []corev1.Pod
 			for range c.ours {
 				ours = append(ours, *podOf("1", "2"))
 			}
-			r := headroom(c.quota, c.targets, highest(c.targets, monday), ours)
+			r := fit(c.quota, c.targets, highest(c.targets, monday), ours)
 			require.Equal(t, c.status, r.Status, r.Message)
 			require.Contains(t, r.Message, c.message)
 			require.Equal(t, "ci q", r.Namespace+" "+r.Object)

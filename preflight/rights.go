@@ -39,18 +39,28 @@ type role struct {
 func rolesOf(o Options) []role {
 	var roles []role
 	if o.Manager != nil {
-		roles = append(roles, role{"lease", "elect a leader", *o.Manager, o.LeaseNamespace, managerRights(pool.LeasePermissions())})
+		if o.LeaseNamespace != "" {
+			roles = append(roles, role{"lease", "elect a leader", *o.Manager, o.LeaseNamespace, managerRights(pool.LeasePermissions())})
+		}
 		for _, namespace := range namespacesOf(o.Config) {
 			roles = append(roles, role{"manager", "keep pools", *o.Manager, namespace, managerRights(pool.Permissions())})
 		}
 		roles = append(roles, capacityRoles(o)...)
 	}
 	if o.Driver != nil {
-		for _, namespace := range namespacesOf(o.Config) {
+		for _, namespace := range driverNamespaces(o.Config) {
 			roles = append(roles, role{"driver", "run jobs", *o.Driver, namespace, driverRights()})
 		}
 	}
 	return roles
+}
+
+// driverNamespaces are those in which GitLab Runner calls the driver: not where all runners keep an executor of GitLab's.
+func driverNamespaces(cfg *config.Config) []string {
+	called := config.Config{Runners: slices.DeleteFunc(slices.Clone(cfg.Runners), func(r config.Runner) bool {
+		return r.Executor != config.ExecutorCustom
+	})}
+	return namespacesOf(&called)
 }
 
 // capacityRoles are those for holding room for jobs, where a runner does.

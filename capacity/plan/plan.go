@@ -134,18 +134,12 @@ func QuotaRoom(quotas []*corev1.ResourceQuota, pause, job *corev1.Pod, now, head
 			}
 			free := hard.DeepCopy()
 			free.Sub(q.Status.Used[name])
-			free.Add(times(unit, now))
-			free.Sub(times(quota.Usage(job, name), jobs))
+			free.Add(quota.Times(unit, now))
+			free.Sub(quota.Times(quota.Usage(job, name), jobs))
 			most = min(most, fits(free, unit))
 		}
 	}
 	return most
-}
-
-func times(q resource.Quantity, n int) resource.Quantity {
-	q = q.DeepCopy()
-	q.Mul(int64(n))
-	return q
 }
 
 // fits is how many units there are in an amount.

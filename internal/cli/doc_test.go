@@ -34,7 +34,8 @@ func TestTheManualHasEveryField(t *testing.T) {
 		}
 	}
 	for _, check := range []preflight.Check{
-		preflight.Version, preflight.Clock, preflight.Rights, preflight.Admission, preflight.Quota, preflight.Priority, preflight.Image,
+		preflight.Version, preflight.Clock, preflight.Namespace, preflight.Rights, preflight.Admission, preflight.Quota, preflight.Priority,
+		preflight.Buffer, preflight.Image,
 	} {
 		require.Contains(t, string(manual), "| `"+string(check)+"` |")
 	}

@@ -40,9 +40,13 @@ func newDoctor(streams genericiooptions.IOStreams) *cobra.Command {
 
   version    does the cluster run sidecar containers, which services of jobs are
   clock      does this machine agree with the API server on the time
+  namespace  is each namespace there
   rights     what the manager, its lease and the driver need of RBAC
-  admission  does the API server take an idle pod of each pool (a dry run): Pod Security, LimitRanges, policies …
-  quota      is there room for all idle pods when the policies want most
+  admission  does the API server take an idle pod of each pool and a pause pod of each capacity (a dry run): Pod Security,
+             LimitRanges, policies …
+  quota      is there room for all idle pods and pause pods when the policies want most, and for jobs beside these
+  priority   can jobs take the place of pause pods
+  buffer     does the cluster have CapacityBuffers, where a runner wants some
   image      does the registry have each image, for the pull secrets of the runner
 
 Nothing is changed, no image is pulled. Each check is ok, warn, fail or unknown, which is what can't be found out with

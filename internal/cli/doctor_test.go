@@ -22,7 +22,7 @@ func TestDoctorOfARealCluster(t *testing.T) {
 		require.Equal(t, cli.ExitOK, code, stderr)
 		require.Equal(t, []string{"CHECK", "STATUS", "WHAT"}, strings.Fields(lines(stdout)[0]))
 		require.Regexp(t, `(?m)^image +unknown +registry\.invalid/job:1: can't be asked for from here: .*\n  -> see whether the nodes reach registry\.invalid$`, stdout)
-		require.Equal(t, "10 checks: 7 ok, 3 unknown, 0 warnings, 0 failed\n", stderr)
+		require.Equal(t, "11 checks: 8 ok, 3 unknown, 0 warnings, 0 failed\n", stderr)
 	})
 	t.Run("a right that is missing is one", func(t *testing.T) {
 		code, stdout, stderr := c.idlecount(t, "doctor", "-c", file, "--manager-service-account", c.namespace+"/default", "-o", "json")

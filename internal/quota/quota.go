@@ -22,6 +22,13 @@ func Usage(pod *corev1.Pod, name corev1.ResourceName) resource.Quantity {
 	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})[corev1.ResourceName(request)]
 }
 
+// Times is so many of a quantity.
+func Times(q resource.Quantity, n int) resource.Quantity {
+	q = q.DeepCopy()
+	q.Mul(int64(n))
+	return q
+}
+
 // Applies says whether a quota counts a pod: the scopes of ResourceQuota, of which a pod must be in all.
 func Applies(quota *corev1.ResourceQuota, pod *corev1.Pod) bool {
 	for _, scope := range quota.Spec.Scopes {
@@ -39,7 +46,7 @@ func Applies(quota *corev1.ResourceQuota, pod *corev1.Pod) bool {
 
 func inScope(s corev1.ScopedResourceSelectorRequirement, pod *corev1.Pod) bool {
 	switch s.ScopeName {
-	case corev1.ResourceQuotaScopeTerminating: // an idle pod has no deadline; its claim gives it one
+	case corev1.ResourceQuotaScopeTerminating: // an idle pod has no deadline, its claim gives it one; nor has a pause pod
 		return pod.Spec.ActiveDeadlineSeconds != nil
 	case corev1.ResourceQuotaScopeNotTerminating:
 		return pod.Spec.ActiveDeadlineSeconds == nil
