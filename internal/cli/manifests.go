@@ -36,14 +36,17 @@ func newManifests(streams genericiooptions.IOStreams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "manifests --image IMAGE",
 		Short: "Print the YAML that puts the manager into a cluster",
-		Long: `Print the YAML that puts the manager into a cluster, for kubectl apply: service accounts for the manager and for
-GitLab Runner's driver, Roles with the least rights in each namespace of the runners (a comment says what needs each),
+		Long: `Print the YAML that puts the manager into a cluster, for kubectl apply: service accounts for the manager and,
+where a runner has executor = "custom", for GitLab Runner's driver, Roles with the least rights in each namespace of the runners (a comment says what needs each),
 a PriorityClass for pause pods, the configuration as a Secret, and a Deployment that is valid where Pod Security
 enforces "restricted". The namespaces have to exist.
 
 --config says which namespaces the runners have. Its files go into the Secret cut down to what the manager reads:
 runner tokens to the few characters that name the runner, credentials of caches, registries and clusters not at all.
-Without --config there is no Secret, and the rights are for the manager's own namespace only.`,
+Without --config there is no Secret, and the rights are for the manager's own namespace only.
+
+Outside the manager's namespace names say whose an object is: idlecount is that of the manager in namespace idlecount,
+idlecount-other that of one in namespace other. The PriorityClass is one for all of them.`,
 		Example: `  kubectl create namespace idlecount
   idlecount manifests --config config.toml --image registry.example.com/idlecount | kubectl apply -f -
 
@@ -51,10 +54,8 @@ Without --config there is no Secret, and the rights are for the manager's own na
   idlecount manifests --config config.toml --image registry.example.com/idlecount \
     --driver-service-account gitlab-runner/gitlab-runner | kubectl apply -f -
 
-  # All of it away again; idle pods and pause pods go with the ConfigMaps of their pools and capacities
-  idlecount manifests --config config.toml --image registry.example.com/idlecount | kubectl delete -f -
-  kubectl -n ci delete configmaps -l idlecount.dev/pool
-  kubectl -n ci delete configmaps -l idlecount.dev/capacity`,
+  # All of it away again, but for the PriorityClass; docs/install.md has what else there may be
+  idlecount manifests --config config.toml --image registry.example.com/idlecount | kubectl delete -l app.kubernetes.io/component!=shared -f -`,
 		Args: args(cobra.NoArgs),
 		RunE: perform(o),
 	}
@@ -69,9 +70,9 @@ Without --config there is no Secret, and the rights are for the manager's own na
 func (o *manifestsOptions) complete(*cobra.Command, []string) error {
 	o.result = manifests.Options{
 		Namespace: o.namespace, Image: o.image,
-		RunnerNamespaces: []string{o.namespace},
-		Driver:           types.NamespacedName{Namespace: o.namespace, Name: manifests.DriverName},
-		MakeDriver:       o.driver == "",
+		RunnerNamespaces: []string{o.namespace}, DriverNamespaces: []string{o.namespace},
+		Driver:     types.NamespacedName{Namespace: o.namespace, Name: manifests.DriverName},
+		MakeDriver: o.driver == "",
 		Rights: manifests.Rights{
 			Manager: managerRights(pool.Permissions()),
 			Lease:   managerRights(pool.LeasePermissions()),
@@ -93,6 +94,9 @@ func (o *manifestsOptions) validate(cmd *cobra.Command) error {
 	}
 	if len(validation.IsDNS1123Label(o.namespace)) > 0 {
 		return usage(cmd, "--namespace %q: not a name that a namespace can have", o.namespace)
+	}
+	if manifests.Ambiguous(o.namespace) {
+		return usage(cmd, "--namespace %q: the Roles of a manager there would have the names of others of idlecount's; choose another name for the namespace", o.namespace)
 	}
 	if d := o.result.Driver; len(validation.IsDNS1123Label(d.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(d.Name)) > 0 {
 		return usage(cmd, "--driver-service-account %q: want NAMESPACE/NAME", o.driver)
@@ -131,11 +135,14 @@ func (o *manifestsOptions) readConfig() error {
 	if o.result.Config, err = manifests.ManagerConfig(cfg, contents); err != nil {
 		return err
 	}
-	var namespaces []string
+	var namespaces, called []string
 	rights, keeps, buffers := &o.result.Rights, false, false
 	for _, r := range cfg.Runners {
 		if r.Managed() {
 			namespaces = append(namespaces, r.Kubernetes.Namespace)
+			if r.Executor == config.ExecutorCustom {
+				called = append(called, r.Kubernetes.Namespace)
+			}
 			keeps = keeps || r.KeepsCapacity()
 			buffers = buffers || r.Kubernetes.IdleStrategy == config.StrategyBuffer
 		}
@@ -148,10 +155,13 @@ func (o *manifestsOptions) readConfig() error {
 		rights.Manager = slices.Concat(rights.Manager, managerRights(capacity.BufferPermissions()))
 	}
 	if len(namespaces) == 0 {
-		return fmt.Errorf("no runner in %s is managed by idlecount: none has a [runners.kubernetes] table and executor = \"custom\"", strings.Join(o.files, ", "))
+		return fmt.Errorf("no runner in %s is managed by idlecount: none has a [runners.kubernetes] table and executor = \"custom\", or an idle_strategy for its own executor", strings.Join(o.files, ", "))
+	}
+	if len(called) == 0 && o.driver != "" {
+		say(o.ErrOut, "--driver-service-account has no effect: no runner has executor = \"custom\", so none calls the driver")
 	}
 	slices.Sort(namespaces)
-	o.result.RunnerNamespaces = slices.Compact(namespaces)
+	o.result.RunnerNamespaces, o.result.DriverNamespaces = slices.Compact(namespaces), called
 	return nil
 }
 

@@ -1,6 +1,8 @@
 package cli_test
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -35,7 +37,50 @@ func TestManifestsOfAConfigurationWithoutRunnersOfOurs(t *testing.T) {
 	require.Equal(t, cli.ExitError, code)
 	require.Empty(t, stdout)
 	require.Equal(t, "error: no runner in testdata/config/none.toml is managed by idlecount: "+
-		"none has a [runners.kubernetes] table and executor = \"custom\"\n", stderr)
+		"none has a [runners.kubernetes] table and executor = \"custom\", or an idle_strategy for its own executor\n", stderr)
+}
+
+// TestManifestsWithoutADriver: where all runners keep GitLab's executor nobody calls it.
+func TestManifestsWithoutADriver(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.toml")
+	require.NoError(t, os.WriteFile(file, []byte(`
+[[runners]]
+  name = "room"
+  url = "https://gitlab.example.com"
+  token = "glrt-abcdefghijklmnopqrst"
+  executor = "kubernetes"
+  [runners.kubernetes]
+    namespace = "ci"
+    cpu_request = "1"
+    idle_entrypoint_image = "r/entrypoint:1"
+    idle_strategy = "pause"
+    idle_count = 2
+`), 0o600))
+	code, stdout, stderr := idlecount(t.Context(), "manifests", "-c", file, "--image", "x")
+	require.Equal(t, cli.ExitOK, code, stderr)
+	require.Empty(t, stderr)
+	var names []string
+	for _, d := range documents(t, stdout) {
+		names = append(names, d.GetKind()+" "+d.GetName())
+	}
+	require.Equal(t, []string{
+		"ServiceAccount idlecount", "Role idlecount-lease", "RoleBinding idlecount-lease", "Role idlecount", "RoleBinding idlecount",
+		"ClusterRole idlecount", "ClusterRoleBinding idlecount", "PriorityClass idlecount-pause", "Secret idlecount-config", "Deployment idlecount",
+	}, names)
+	require.NotContains(t, stdout, "idlecount-executor")
+
+	_, same, stderr := idlecount(t.Context(), "manifests", "-c", file, "--image", "x", "--driver-service-account", "gitlab/runner")
+	require.Equal(t, stdout, same)
+	require.Contains(t, stderr, "--driver-service-account has no effect")
+}
+
+func TestManifestsForANamespaceWithAName(t *testing.T) {
+	for namespace, code := range map[string]int{
+		"executor": cli.ExitUsage, "executor-2": cli.ExitUsage, "lease": cli.ExitUsage, "pause": cli.ExitUsage, "executors": cli.ExitOK, "ci-executor": cli.ExitOK,
+	} {
+		got, _, stderr := idlecount(t.Context(), "manifests", "-n", namespace, "--image", "x")
+		require.Equal(t, code, got, "%s: %s", namespace, stderr)
+	}
 }
 
 // TestManifestsOfRoomGrantWhatHoldingItNeeds, in each namespace, and on the whole cluster nothing but PriorityClasses.

@@ -28,10 +28,11 @@ const nonRoot = 65532
 
 func pausePriority() document {
 	class := factory.PriorityClassOfPause()
-	class.Labels = labels(componentManager)
+	class.Labels = labels(componentShared)
 	return document{
 		comment: `The priority of pause pods, which hold capacity and give way to any job. It is an object of the whole cluster:
-whoever may not make it can leave it out while no runner keeps pause pods (idle_strategy = "pause", idle_pause_count).`,
+whoever may not make it can leave it out while no runner keeps pause pods (idle_strategy = "pause", idle_pause_count).
+All installations share it: leave it where it is while there is another one.`,
 		object: class,
 	}
 }

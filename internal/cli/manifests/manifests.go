@@ -21,7 +21,9 @@ type Options struct {
 	Namespace        string // of the manager
 	Image            string // of the manager
 	RunnerNamespaces []string
-	// Driver is the service account with which GitLab Runner runs the driver; it is made here where MakeDriver is set.
+	DriverNamespaces []string // those of them in which GitLab Runner calls the driver, which is not where it keeps its own executor
+	// Driver is the service account with which GitLab Runner runs the driver; it is made here where MakeDriver is set and
+	// the driver is called at all.
 	Driver     types.NamespacedName
 	MakeDriver bool
 	// Config are the files of the Secret, see ManagerConfig; none leaves the Secret out.
@@ -34,7 +36,7 @@ type Rights struct {
 	Manager []Right // in each namespace of runners
 	Cluster []Right // of the manager, in the whole cluster; none where no runner keeps pause pods
 	Lease   []Right // in the manager's namespace
-	Driver  []Right // in each namespace of runners
+	Driver  []Right // in each namespace in which the driver is called
 }
 
 // Right is some verbs on one resource, and what for.
@@ -53,6 +55,26 @@ const (
 	SecretName    = "idlecount-config"
 	PausePriority = factory.PausePriorityClass
 )
+
+// owned is the name of an object that stands outside the manager's namespace, where those of another installation may be too:
+// it says whose it is. That in the default namespace has the plain name.
+func owned(name, namespace string) string {
+	if namespace == Name {
+		return name
+	}
+	return name + "-" + namespace
+}
+
+// Ambiguous says whether the objects of a manager in a namespace could have the names of others, with another meaning:
+// idlecount-executor is that of the driver, and of whose manager is in namespace executor.
+func Ambiguous(namespace string) bool {
+	for _, name := range []string{DriverName, LeaseName, PausePriority} {
+		if own := owned(Name, namespace); own == name || strings.HasPrefix(own, name+"-") {
+			return true
+		}
+	}
+	return false
+}
 
 // document is one object of the output, with what is said above it. Roles are text, since comments belong into them.
 type document struct {

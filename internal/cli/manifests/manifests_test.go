@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,7 +33,8 @@ import (
 func options() manifests.Options {
 	return manifests.Options{
 		Namespace: "idlecount", Image: "registry.example.com/idlecount:1", RunnerNamespaces: []string{"ci", "nightly"},
-		Driver: types.NamespacedName{Namespace: "idlecount", Name: manifests.DriverName}, MakeDriver: true,
+		DriverNamespaces: []string{"ci", "nightly"},
+		Driver:           types.NamespacedName{Namespace: "idlecount", Name: manifests.DriverName}, MakeDriver: true,
 		Config: [][]byte{[]byte("[[runners]]\n"), []byte("# second\n")},
 		Rights: manifests.Rights{
 			Manager: []manifests.Right{{Resource: "pods", Verbs: []string{"list", "watch"}, Why: "sees: pods # of \"pools\""}},
@@ -139,6 +143,48 @@ func TestEveryRoleIsBoundToTheAccountThatNeedsIt(t *testing.T) {
 			}
 			require.Equal(t, want, accounts)
 		})
+	}
+}
+
+// TestTwoInstallationsShareNothingButThePriorityClass: neither overwrites what the other has, in the same namespaces of jobs
+// and in the cluster, and what takes one away leaves the other alone.
+func TestTwoInstallationsShareNothingButThePriorityClass(t *testing.T) {
+	longest := strings.Repeat("n", 63)
+	seen := map[string]string{}
+	for _, namespace := range []string{"idlecount", "gitlab", "executors", longest} {
+		o := options()
+		o.Namespace, o.Driver.Namespace = namespace, namespace
+		o.Rights.Cluster = o.Rights.Lease
+		roles := map[string]bool{}
+		for _, object := range render(t, o) {
+			is, err := meta.Accessor(object)
+			require.NoError(t, err)
+			key := object.GetObjectKind().GroupVersionKind().Kind + " " + is.GetNamespace() + "/" + is.GetName()
+			if is.GetLabels()["app.kubernetes.io/component"] == "shared" {
+				require.Equal(t, "PriorityClass /idlecount-pause", key)
+				continue
+			}
+			require.NotContains(t, seen, key, "that of the manager in %s", namespace)
+			seen[key] = namespace
+			roles[key] = true
+			if strings.Contains(key, "Role") {
+				require.Equal(t, strings.TrimSuffix("idlecount-"+namespace, "-idlecount"), is.GetLabels()["app.kubernetes.io/instance"], key)
+			}
+			require.Empty(t, path.IsValidPathSegmentName(is.GetName()))
+			require.Less(t, len(is.GetName()), 254)
+			switch binding := object.(type) {
+			case *rbacv1.RoleBinding:
+				require.True(t, roles["Role "+is.GetNamespace()+"/"+binding.RoleRef.Name], key)
+			case *rbacv1.ClusterRoleBinding:
+				require.True(t, roles["ClusterRole /"+binding.RoleRef.Name], key)
+			}
+		}
+	}
+	for key, namespace := range map[string]string{
+		"Role ci/idlecount": "idlecount", "Role ci/idlecount-executor": "idlecount", "ClusterRole /idlecount": "idlecount",
+		"RoleBinding ci/idlecount-gitlab": "gitlab", "RoleBinding ci/idlecount-executor-gitlab": "gitlab", "ClusterRoleBinding /idlecount-gitlab": "gitlab",
+	} {
+		require.Equal(t, namespace, seen[key], key)
 	}
 }
 

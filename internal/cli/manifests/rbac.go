@@ -15,7 +15,11 @@ import (
 const (
 	componentManager = "manager"
 	componentDriver  = "driver"
+	componentShared  = "shared" // of all installations of a cluster
 )
+
+// labelInstance tells the Roles and bindings of one installation from those of another.
+const labelInstance = "app.kubernetes.io/instance"
 
 func accounts(o Options) []document {
 	docs := []document{{
@@ -23,7 +27,7 @@ func accounts(o Options) []document {
 The service account of the manager (idlecount run).`, strings.Join(o.RunnerNamespaces, ", "), o.Namespace),
 		object: account(types.NamespacedName{Namespace: o.Namespace, Name: Name}, componentManager),
 	}}
-	if o.MakeDriver {
+	if o.MakeDriver && len(o.DriverNamespaces) > 0 {
 		docs = append(docs, document{
 			comment: "The service account for GitLab Runner, which runs the driver (idlecount-executor).",
 			object:  account(o.Driver, componentDriver),
@@ -44,23 +48,25 @@ func roles(o Options) []document {
 	self := types.NamespacedName{Namespace: o.Namespace, Name: Name}
 	docs := granted(grant{
 		comment: "Leader election of the managers.",
-		name:    LeaseName, namespace: o.Namespace, component: componentManager, to: self, rights: o.Rights.Lease,
+		name:    LeaseName, namespace: o.Namespace, component: componentManager, of: o.Namespace, to: self, rights: o.Rights.Lease,
 	})
 	for _, namespace := range o.RunnerNamespaces {
-		docs = slices.Concat(docs,
-			granted(grant{
-				comment: "What the manager does in namespace " + namespace + ".",
-				name:    Name, namespace: namespace, component: componentManager, to: self, rights: o.Rights.Manager,
-			}),
-			granted(grant{
-				comment: "What the driver does in namespace " + namespace + ".",
-				name:    DriverName, namespace: namespace, component: componentDriver, to: o.Driver, rights: o.Rights.Driver,
-			}))
+		docs = append(docs, granted(grant{
+			comment: "What the manager does in namespace " + namespace + ".",
+			name:    owned(Name, o.Namespace), namespace: namespace, component: componentManager, of: o.Namespace, to: self, rights: o.Rights.Manager,
+		})...)
+		if !slices.Contains(o.DriverNamespaces, namespace) {
+			continue
+		}
+		docs = append(docs, granted(grant{
+			comment: "What the driver does in namespace " + namespace + ".",
+			name:    owned(DriverName, o.Namespace), namespace: namespace, component: componentDriver, of: o.Namespace, to: o.Driver, rights: o.Rights.Driver,
+		})...)
 	}
 	if len(o.Rights.Cluster) > 0 {
 		docs = slices.Concat(docs, granted(grant{
 			comment: "What the manager does with the PriorityClass of pause pods, which is in no namespace. It goes on without.",
-			name:    Name, component: componentManager, to: self, rights: o.Rights.Cluster,
+			name:    owned(Name, o.Namespace), component: componentManager, of: o.Namespace, to: self, rights: o.Rights.Cluster,
 		}))
 	}
 	return docs
@@ -69,8 +75,16 @@ func roles(o Options) []document {
 // grant is a Role that one service account gets, or, without a namespace, a ClusterRole.
 type grant struct {
 	comment, name, namespace, component string
+	of                                  string // the manager's namespace
 	to                                  types.NamespacedName
 	rights                              []Right
+}
+
+// labels say whose the grant is too: by it those in namespaces that the configuration has left are found.
+func (g grant) labels() map[string]string {
+	all := labels(g.component)
+	all[labelInstance] = owned(Name, g.of)
+	return all
 }
 
 func granted(g grant) []document {
@@ -80,7 +94,7 @@ func granted(g grant) []document {
 			{comment: g.comment, text: roleText(g)},
 			{object: &rbacv1.ClusterRoleBinding{
 				TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
-				ObjectMeta: metav1.ObjectMeta{Name: g.name, Labels: labels(g.component)},
+				ObjectMeta: metav1.ObjectMeta{Name: g.name, Labels: g.labels()},
 				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.name},
 				Subjects:   subjects,
 			}},
@@ -90,7 +104,7 @@ func granted(g grant) []document {
 		{comment: g.comment, text: roleText(g)},
 		{object: &rbacv1.RoleBinding{
 			TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: g.name, Labels: labels(g.component)},
+			ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: g.name, Labels: g.labels()},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: g.name},
 			Subjects:   subjects,
 		}},
@@ -109,10 +123,11 @@ kind: %s
 metadata:
   labels:
     app.kubernetes.io/component: %s
+    %s: %s
     app.kubernetes.io/name: %s
   name: %s
 %srules:
-`, rbacv1.SchemeGroupVersion, kind, g.component, Name, g.name, place)
+`, rbacv1.SchemeGroupVersion, kind, g.component, labelInstance, g.labels()[labelInstance], Name, g.name, place)
 	for _, r := range g.rights {
 		fmt.Fprintf(&b, "# %s\n- apiGroups: [%q]\n  resources: [%q]\n  verbs: [%s]\n", r.Why, r.Group, r.Resource, quoted(r.Verbs))
 	}
