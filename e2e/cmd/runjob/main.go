@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -65,6 +66,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, err
 	if err != nil {
 		return 2, err
 	}
+	file, err := filepath.Abs(*config)
+	if err != nil {
+		return 2, err
+	}
+	// A driver whose …_args name no file reads the one that GitLab Runner is told by this variable. It starts in a folder of the job's.
+	r.Environ = append(os.Environ(), "CONFIG_FILE="+file)
 	r.Diagnostics = stderr
 	result := r.Run(ctx, job, stdout)
 	if *times {

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"idlecount.dev/idlecount/e2e/images"
 )
 
 // setup writes a config.toml whose driver runs scripts with sh on this machine.
@@ -25,6 +28,36 @@ cache_dir = "`+dir+`"
 run_exec = "`+driver+`"
 `), 0o600))
 	return config
+}
+
+// TestTheReadmesConfigurationRuns with the real driver, up to the pod: its `config_args` name no file, and the driver reads the one
+// that runjob was given all the same, from wherever it is started.
+func TestTheReadmesConfigurationRuns(t *testing.T) {
+	readme, err := os.ReadFile("../../../README.md")
+	require.NoError(t, err)
+	block := regexp.MustCompile("(?s)```toml\n(.*?)```").FindSubmatch(readme)
+	require.NotNil(t, block)
+	require.Contains(t, string(block[1]), `config_args  = ["config"]`)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.toml"), block[1], 0o600))
+	binaries, err := images.BuildBinaries(t.Context(), t.TempDir(), images.Idlecount)
+	require.NoError(t, err)
+	// A stand-in under the driver's name: the first stage is the real driver's, the next one ends the job.
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "idlecount-executor"), []byte(`#!/bin/sh
+case $1 in
+config) exec `+binaries.Executor+` "$@" ;;
+prepare) echo "the file is $CONFIG_FILE"; exit $BUILD_FAILURE_EXIT_CODE ;;
+esac
+`), 0o700))
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	t.Setenv("CONFIG_FILE", "")
+	t.Chdir(dir)
+	var stdout, stderr bytes.Buffer
+	code, err := run(t.Context(), []string{"--config", "config.toml", "--script", "true"}, &stdout, &stderr)
+	require.NoError(t, err)
+	require.Equal(t, 1, code)
+	require.Contains(t, stdout.String(), "Using Custom executor with driver idlecount", "%s", &stderr)
+	require.Contains(t, stdout.String(), "the file is "+filepath.Join(dir, "config.toml"))
 }
 
 func TestRunJob(t *testing.T) {
