@@ -3,14 +3,19 @@ package cli_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"idlecount.dev/idlecount/capacity"
+	"idlecount.dev/idlecount/factory"
 	"idlecount.dev/idlecount/internal/cli"
 	"idlecount.dev/idlecount/internal/rights"
 	"idlecount.dev/idlecount/pool"
@@ -81,6 +86,38 @@ func TestManifestsForANamespaceWithAName(t *testing.T) {
 		got, _, stderr := idlecount(t.Context(), "manifests", "-n", namespace, "--image", "x")
 		require.Equal(t, code, got, "%s: %s", namespace, stderr)
 	}
+}
+
+// TestAwayAgain: what docs/install.md says to type takes away all that one installation had, in namespaces that have left its
+// configuration too, and nothing that another one needs.
+func TestAwayAgain(t *testing.T) {
+	manual, err := os.ReadFile("../../docs/install.md")
+	require.NoError(t, err)
+	selector := func(command string) labels.Selector {
+		found := regexp.MustCompile(regexp.QuoteMeta(command) + ` .*?-l (\S+)`).FindSubmatch(manual)
+		require.NotNil(t, found, command)
+		s, err := labels.Parse(string(found[1]))
+		require.NoError(t, err)
+		return s
+	}
+	away, roles := selector("| kubectl delete"), selector("kubectl delete roles,rolebindings -A")
+	made := func(namespace string) []unstructured.Unstructured {
+		code, stdout, stderr := idlecount(t.Context(), "manifests", "-n", namespace, "-c", "testdata/config/room.toml", "--image", "x")
+		require.Equal(t, cli.ExitOK, code, stderr)
+		return documents(t, stdout)
+	}
+	for _, d := range made("idlecount") {
+		require.Equal(t, d.GetKind() != "PriorityClass", away.Matches(labels.Set(d.GetLabels())), d.GetKind())
+		namespaced := d.GetKind() == "Role" || d.GetKind() == "RoleBinding"
+		require.Equal(t, namespaced || strings.HasPrefix(d.GetKind(), "ClusterRole"), roles.Matches(labels.Set(d.GetLabels())), d.GetKind())
+	}
+	for _, d := range made("other") {
+		require.False(t, roles.Matches(labels.Set(d.GetLabels())), "%s %s of another installation", d.GetKind(), d.GetName())
+	}
+	for _, label := range []string{factory.LabelPool, factory.LabelCapacity} {
+		require.Contains(t, string(manual), "\nkubectl delete configmaps -A -l "+label+"\n")
+	}
+	require.Contains(t, string(manual), "\nkubectl delete priorityclass "+factory.PausePriorityClass+"\n")
 }
 
 // TestManifestsOfRoomGrantWhatHoldingItNeeds, in each namespace, and on the whole cluster nothing but PriorityClasses.
