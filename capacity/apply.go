@@ -152,8 +152,11 @@ func (t *term) writeStatus(ctx context.Context, p *part, s status.Status) error 
 	if err != nil {
 		return err
 	}
-	_, err = t.client.CoreV1().ConfigMaps(p.key.namespace).Patch(ctx, p.key.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	made, err := t.client.CoreV1().ConfigMaps(p.key.namespace).Patch(ctx, p.key.name, types.MergePatchType, patch, metav1.PatchOptions{})
 	t.metrics.wrote("patch anchor", err)
+	if err == nil {
+		p.memory.anchor = rewritten{over: p.anchor.ResourceVersion, made: made}
+	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
 		return nil // gone, or another one by now; the watch will show that
 	}

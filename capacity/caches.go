@@ -154,15 +154,24 @@ func (n *namespaceCache) allAnchors() []*corev1.ConfigMap {
 
 // limitRanges are the LimitRanges by name, and which versions of them.
 func (n *namespaceCache) limitRanges() (ranges []*corev1.LimitRange, seen string) {
-	store := n.limits.GetStore()
+	return sorted[*corev1.LimitRange](n.limits.GetStore())
+}
+
+// resourceQuotas are the quotas by name, and which versions of them.
+func (n *namespaceCache) resourceQuotas() (quotas []*corev1.ResourceQuota, seen string) {
+	return sorted[*corev1.ResourceQuota](n.quotas.GetStore())
+}
+
+// sorted is what a store has, by name, and which versions of it.
+func sorted[T metav1.Object](store cache.Store) (list []T, seen string) {
 	for _, key := range slices.Sorted(slices.Values(store.ListKeys())) {
 		if obj, exists, err := store.GetByKey(key); err == nil && exists {
-			if r, ok := obj.(*corev1.LimitRange); ok {
-				ranges, seen = append(ranges, r), seen+" "+string(r.UID)+"/"+r.ResourceVersion
+			if one, ok := obj.(T); ok {
+				list, seen = append(list, one), seen+" "+string(one.GetUID())+"/"+one.GetResourceVersion()
 			}
 		}
 	}
-	return ranges, seen
+	return list, seen
 }
 
 func get(informer cache.SharedIndexInformer, namespace, name string) any {
@@ -190,8 +199,8 @@ func live(informer cache.SharedIndexInformer, value string) []*corev1.Pod {
 	return pods
 }
 
-// slim leaves of a pod what passes read: its labels, the image of build, its node, what became of it, and whether a driver
-// has asked for its room.
+// slim leaves of a pod what passes read: its labels and owner, its images, its node, what quotas count, what became of it, and
+// whether a driver has asked for its room.
 func slim(obj any) (any, error) {
 	if accessor, err := meta.Accessor(obj); err == nil {
 		accessor.SetManagedFields(nil)
@@ -200,15 +209,11 @@ func slim(obj any) (any, error) {
 	if !ok {
 		return obj, nil
 	}
-	spec := corev1.PodSpec{NodeName: pod.Spec.NodeName}
-	for _, c := range pod.Spec.Containers {
-		spec.Containers = append(spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
-	}
 	var annotations map[string]string
 	if since, ok := pod.Annotations[factory.AnnotationGivenBack]; ok {
 		annotations = map[string]string{factory.AnnotationGivenBack: since}
 	}
-	pod.Spec, pod.Annotations = spec, annotations
+	pod.Spec, pod.Annotations = footprint(pod.Spec), annotations
 	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, NominatedNodeName: pod.Status.NominatedNodeName}
 	return pod, nil
 }

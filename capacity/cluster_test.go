@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -249,18 +252,92 @@ func TestAQuotaIsFilledOnce(t *testing.T) {
 	defer changes.Stop()
 	g.keep(g.config(`idle_strategy = "pause"`, fmt.Sprintf("idle_count = %d", 2*room), "idle_quota_headroom = 0"))
 	await(t, "the quota is full", func() bool { return g.replicas() == room && len(g.pods(factory.LabelCapacity)) == room })
-	_, err = g.client.CoreV1().ResourceQuotas(g.namespace).Patch(t.Context(), "ci", types.MergePatchType, []byte(`{"spec":{"hard":{"requests.cpu":"14"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
+	g.setQuota(`"requests.cpu":"14"`)
 	await(t, "and full again", func() bool { return g.replicas() == room+2 && len(g.pods(factory.LabelCapacity)) == room+2 })
+	noneHasGone(t, changes, room+2)
+}
+
+// noneHasGone reads a watch of pods until so many have come, of which none may have gone.
+func noneHasGone(t *testing.T, changes watch.Interface, n int) {
+	t.Helper()
 	seen := map[string]bool{}
-	for len(changes.ResultChan()) > 0 || len(seen) < room+2 {
+	for len(changes.ResultChan()) > 0 || len(seen) < n {
 		event := <-changes.ResultChan()
 		require.NotEqual(t, watch.Deleted, event.Type, "a pause pod has come and gone")
 		pod, ok := event.Object.(*corev1.Pod)
 		require.True(t, ok, "%v", event)
 		seen[pod.Name] = true
 	}
-	require.Len(t, seen, room+2)
+	require.Len(t, seen, n)
+}
+
+func (g *ground) setQuota(hard string) {
+	g.t.Helper()
+	_, err := g.client.CoreV1().ResourceQuotas(g.namespace).Patch(g.t.Context(), "ci", types.MergePatchType, []byte(`{"spec":{"hard":{`+hard+`}}}`), metav1.PatchOptions{})
+	require.NoError(g.t, err)
+}
+
+// TestCapacitiesThatShareAQuotaDontTakeItFromEachOther: what one may have the other may not.
+func TestCapacitiesThatShareAQuotaDontTakeItFromEachOther(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	g.quota("pods", "10")
+	changes, err := g.client.CoreV1().Pods(g.namespace).Watch(t.Context(), metav1.ListOptions{LabelSelector: factory.LabelCapacity})
+	require.NoError(t, err)
+	defer changes.Stop()
+	g.keep(g.config(`idle_strategy = "pause"`, "idle_count = 10", "[[runners.kubernetes.idle_image]]", `image = "other:1"`, "idle_count = 10"))
+	each := func() string {
+		list, err := g.client.AppsV1().Deployments(g.namespace).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		var counts []string
+		for _, d := range list.Items {
+			counts = append(counts, strconv.Itoa(int(*d.Spec.Replicas)))
+		}
+		slices.Sort(counts)
+		return strings.Join(counts, " ")
+	}
+	await(t, "all but the headroom is theirs", func() bool { return each() == "4 5" && len(g.pods(factory.LabelCapacity)) == 9 })
+	g.setQuota(`"pods":"13"`)
+	await(t, "and what comes later", func() bool { return each() == "6 6" && len(g.pods(factory.LabelCapacity)) == 12 })
+	noneHasGone(t, changes, 12)
+}
+
+// TestQuotasCountWhatAdmissionMakesOfAPausePod: the overhead of a runtime class is in no template.
+func TestQuotasCountWhatAdmissionMakesOfAPausePod(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	_, err := g.client.NodeV1().RuntimeClasses().Create(t.Context(), &nodev1.RuntimeClass{
+		ObjectMeta: metav1.ObjectMeta{Name: g.token}, Handler: "runc",
+		Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{"cpu": resource.MustParse("500m")}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, g.client.NodeV1().RuntimeClasses().Delete(context.WithoutCancel(t.Context()), g.token, metav1.DeleteOptions{}))
+	})
+	g.quota("requests.cpu", "6")
+	k := g.keep(g.config(`idle_strategy = "pause"`, "idle_count = 20", fmt.Sprintf("runtime_class_name = %q", g.token)))
+	await(t, "three of 1.5 CPUs, and room for a job", func() bool { return g.replicas() == 3 && len(g.pods(factory.LabelCapacity)) == 3 })
+	scaled := func() float64 { return k.metric("idlecount_capacity_writes_total", "operation", "scale deployment") }
+	before := scaled()
+	g.setQuota(`"requests.cpu":"7500m"`)
+	await(t, "and one more", func() bool { return g.replicas() == 4 && len(g.pods(factory.LabelCapacity)) == 4 })
+	require.InDelta(t, before+1, scaled(), 0)
+}
+
+// TestAPodThatOnlyLooksLikeAPausePodCountsForNothing: whoever may label pods can't hold room back, or have it given back.
+func TestAPodThatOnlyLooksLikeAPausePodCountsForNothing(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	k := g.keep(g.config(`idle_strategy = "pause"`, "idle_count = 2"))
+	await(t, "two are there", func() bool { return len(g.pods(factory.LabelCapacity)) == 2 })
+	fake := g.pods(factory.LabelCapacity)[0].DeepCopy()
+	// With the label of the ReplicaSet too it would be one: that adopts it.
+	fake.ObjectMeta = metav1.ObjectMeta{Name: "fake", Labels: map[string]string{factory.LabelCapacity: fake.Labels[factory.LabelCapacity]}, Annotations: map[string]string{factory.AnnotationGivenBack: "x"}}
+	_, err := g.client.CoreV1().Pods(g.namespace).Create(t.Context(), fake, metav1.CreateOptions{})
+	require.NoError(t, err)
+	k.reload(g.config(`idle_strategy = "pause"`, "idle_count = 4"))
+	await(t, "four are asked for", func() bool { return g.replicas() == 4 })
+	await(t, "and four are pending", func() bool { return k.metric("idlecount_capacity_pods", "state", "pending") == 4 })
 }
 
 // TestANamespaceThatIsStrictTakesPausePods: Pod Security "restricted", and a quota that asks for limits.

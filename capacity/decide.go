@@ -60,6 +60,9 @@ func boundTrouble(p *part, r plan.Result) *status.Trouble {
 		return &status.Trouble{Reason: status.Quota, Message: fmt.Sprintf(
 			"the ResourceQuotas of namespace %s leave room for %d; room for %d more jobs is kept free (idle_quota_headroom)",
 			p.key.namespace, r.Hold, p.runner.QuotaHeadroom())}
+	case plan.Jobs:
+		return &status.Trouble{Reason: status.Quota, Message: fmt.Sprintf(
+			"a quota refused the pods of jobs, whose drivers asked for room; %d pause pods are left, the others come back within seconds", r.Hold)}
 	default:
 		return nil
 	}

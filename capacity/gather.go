@@ -1,12 +1,14 @@
 package capacity
 
 import (
-	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"idlecount.dev/idlecount/capacity/plan"
 	"idlecount.dev/idlecount/capacity/status"
@@ -24,8 +26,10 @@ type part struct {
 	before        status.Status
 	want          plan.Want
 	have          plan.Have
-	held, pending int       // pause pods that have a node, and that have none; of a buffer what its autoscaler provides for, and the rest
-	again         time.Time // when to look at the quotas, or at the buffer, again; zero = when they change
+	held, pending int         // pause pods that have a node, and that have none; of a buffer what its autoscaler provides for, and the rest
+	label         string      // of the runner's jobs
+	one           *corev1.Pod // the newest pause pod that is there, nil where none is
+	again         time.Time   // when to look at the quotas, or at the buffer, again; zero = when they change
 	memory        *memory
 }
 
@@ -34,36 +38,34 @@ func (p *part) outdated() bool {
 	return p.deployment != nil && p.deployment.Annotations[factory.AnnotationTemplate] != p.hash
 }
 
-// tally is when what quotas leave room for was worked out last, and what that has been of late. It is worked out again when a
-// quota has changed or a pause pod has come. Not when one has gone: used falls a moment later, and to look at it
-// meanwhile would take the pod that has gone for somebody else's.
-type tally struct {
-	of     string // the pause pod and the headroom that it is for
-	quotas string // their versions
-	pods   int
-	rooms  plan.Rooms
-}
-
 // scene is a namespace at one time: what passes act on and previews tell of.
 type scene struct {
 	now    time.Time // by which policies go
 	passed time.Time // by which it is seen how long something holds; the two differ in tests only
 	cache  *namespaceCache
+	ledger *ledger // of the namespace
 	recall func(key) *memory
 }
 
-// gather sees what there is of a runner's capacities, which share its limit.
-func (s scene) gather(list []*spec) []*part {
-	label := factory.RunnerLabel(list[0].runner)
-	jobs := live(s.cache.jobs, label)
-	parts := make([]*part, 0, len(list))
-	for _, one := range list {
-		p := s.see(one)
-		p.have.Jobs = jobsOf(jobs, one, list)
-		parts = append(parts, p)
+// gather sees what there is of a namespace's capacities. Those of one runner come together: they share its limit, as all
+// share the quotas.
+func (s scene) gather(runners [][]*spec) []*part {
+	var all []*part
+	for _, list := range runners {
+		label := factory.RunnerLabel(list[0].runner)
+		jobs := live(s.cache.jobs, label)
+		counts := jobsOf(jobs, list)
+		parts := make([]*part, 0, len(list))
+		for _, one := range list {
+			p := s.see(one)
+			p.label, p.have.Jobs = label, counts[one]
+			parts = append(parts, p)
+		}
+		shareLimit(list[0].runner, len(jobs), len(live(s.cache.idle, label)), parts)
+		all = append(all, parts...)
 	}
-	shareLimit(list[0].runner, len(jobs), len(live(s.cache.idle, label)), parts)
-	return parts
+	s.shareQuotas(all)
+	return all
 }
 
 // see sees what there is of one capacity, but for its jobs.
@@ -71,31 +73,28 @@ func (s scene) see(one *spec) *part {
 	k, d := one.key, one.calendar.At(s.now)
 	p := &part{
 		spec: one, now: s.now, memory: s.recall(k),
-		anchor: s.cache.anchor(k.namespace, k.name), deployment: s.cache.deployment(k.namespace, k.name),
-		want: plan.Want{Count: d.IdleCount, ScaleFactor: d.ScaleFactor, ScaleFactorLimit: d.ScaleFactorLimit, IdleTime: d.IdleTime},
-		have: plan.Have{Room: plan.NoBound, QuotaFor: plan.NoBound},
+		deployment: s.cache.deployment(k.namespace, k.name),
+		want:       plan.Want{Count: d.IdleCount, ScaleFactor: d.ScaleFactor, ScaleFactorLimit: d.ScaleFactorLimit, IdleTime: d.IdleTime},
+		have:       plan.Have{Room: plan.NoBound, QuotaFor: plan.NoBound},
 	}
+	p.anchor = p.memory.anchor.or(s.cache.anchor(k.namespace, k.name))
 	if p.anchor != nil {
 		p.before, _ = status.Of(p.anchor) // what can't be read is written anew
 		p.want.Drained = p.anchor.Annotations[factory.AnnotationDrained] == "true"
 		p.want.Paused = p.anchor.Annotations[factory.AnnotationPaused] == "true"
 	}
-	given := 0
-	p.held, p.pending, given = s.pauses(k.name)
-	if given > 0 {
-		p.memory.givenAt = s.now
+	pauses := s.pauses(k.name)
+	p.held, p.pending = count(pauses)
+	p.have.Given = p.memory.given.see(s.now, pauses)
+	if len(pauses) > 0 {
+		p.one = slices.MaxFunc(pauses, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	}
-	p.have.Given = plan.Given{Left: p.held + p.pending - given, At: p.memory.givenAt}
 	if d := p.deployment; d != nil {
 		p.have.Held = int(*d.Spec.Replicas)
 		p.have.Surplus, _ = time.Parse(time.RFC3339, d.Annotations[factory.AnnotationSurplusSince]) // zero where there is none
 	}
-	if !p.buffered() {
-		p.have.QuotaFor = s.quotaRoom(p)
-		return p
-	}
-	// A buffer has no pods that a quota could count, and its anchor knows what it holds.
-	if p.before.Strategy == config.StrategyBuffer {
+	// What a buffer holds is known by its anchor.
+	if p.buffered() && p.before.Strategy == config.StrategyBuffer {
 		p.have.Held, p.held, p.pending = p.before.Hold, p.before.Held, max(0, p.before.Hold-p.before.Held)
 		if at := p.before.Surplus; at != nil {
 			p.have.Surplus = *at
@@ -104,38 +103,85 @@ func (s scene) see(one *spec) *part {
 	return p
 }
 
-// pauses counts the pause pods of a capacity: those that have a node, those that have none, and those of both whose room a
-// driver has asked for.
-func (s scene) pauses(name string) (held, pending, given int) {
-	for _, pod := range live(s.cache.pauses, name) {
+// rewritten is an anchor as this manager has written it last, over one of another version.
+type rewritten struct {
+	over string
+	made *corev1.ConfigMap
+}
+
+// or is the anchor that is shown, or what was made of just that one and isn't shown yet: what a buffer holds stands there only.
+func (r rewritten) or(shown *corev1.ConfigMap) *corev1.ConfigMap {
+	if shown != nil && r.made != nil && shown.ResourceVersion == r.over && shown.UID == r.made.UID {
+		return r.made
+	}
+	return shown
+}
+
+// pauses are the pause pods of a capacity: those that its Deployment has made, whatever labels others have.
+func (s scene) pauses(name string) []*corev1.Pod {
+	return slices.DeleteFunc(live(s.cache.pauses, name), func(pod *corev1.Pod) bool {
+		by := metav1.GetControllerOf(pod)
+		return by == nil || by.Kind != "ReplicaSet" || !strings.HasPrefix(by.Name, name+"-")
+	})
+}
+
+// count counts pause pods that have a node, and those that have none.
+func count(pauses []*corev1.Pod) (held, pending int) {
+	for _, pod := range pauses {
 		if pod.Spec.NodeName != "" {
 			held++
 		} else {
 			pending++
 		}
-		if pod.Annotations[factory.AnnotationGivenBack] != "" {
-			given++
-		}
 	}
-	return held, pending, given
+	return held, pending
 }
 
-// jobsOf counts the jobs for which a capacity is: those with its image, or those whose image has none of its own.
-func jobsOf(jobs []*corev1.Pod, s *spec, all []*spec) int {
-	count := 0
-	for _, pod := range jobs {
-		i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "build" })
-		own := ""
-		for _, other := range all {
-			if i >= 0 && other.capacity.Image != "" && config.SameImage(other.capacity.Image, pod.Spec.Containers[i].Image) {
-				own = other.capacity.Image
-			}
+// marks are the pause pods whose room a driver has asked for. Each counts once, however long it takes to go: the ReplicaSet may
+// let another one go first.
+type marks struct {
+	seen  map[types.UID]bool
+	given plan.Given
+}
+
+func (m *marks) see(now time.Time, pauses []*corev1.Pod) plan.Given {
+	marked, fresh := map[types.UID]bool{}, 0
+	for _, pod := range pauses {
+		if pod.Annotations[factory.AnnotationGivenBack] == "" {
+			continue
 		}
-		if own == s.capacity.Image {
-			count++
+		marked[pod.UID] = true
+		if !m.seen[pod.UID] {
+			fresh++
 		}
 	}
-	return count
+	m.seen = marked
+	if fresh > 0 {
+		m.given = m.given.After(now, fresh, len(pauses))
+	}
+	return m.given
+}
+
+// jobsOf counts the jobs for which each of a runner's capacities is: those with its image, or those whose image has none of
+// its own.
+func jobsOf(jobs []*corev1.Pod, list []*spec) map[*spec]int {
+	of := map[string]*spec{}
+	for _, s := range list {
+		of[config.CanonicalImage(s.capacity.Image)] = s
+	}
+	counts := map[*spec]int{}
+	for _, pod := range jobs {
+		its := of[""]
+		if i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "build" }); i >= 0 {
+			if own := of[config.CanonicalImage(pod.Spec.Containers[i].Image)]; own != nil {
+				its = own
+			}
+		}
+		if its != nil {
+			counts[its]++
+		}
+	}
+	return counts
 }
 
 // shareLimit says what the runner's limit leaves each of its capacities: idle pods and jobs come first. What GitLab's table
@@ -162,30 +208,4 @@ func shareLimit(r config.Runner, jobs, idle int, parts []*part) {
 	for _, p := range parts {
 		p.have.Room = shares[p.key.name]
 	}
-}
-
-// quotaRoom is what the quotas of the namespace leave.
-func (s scene) quotaRoom(p *part) int {
-	var quotas []*corev1.ResourceQuota
-	of, versions, pods := p.hash+fmt.Sprint(p.runner.QuotaHeadroom()), "", p.held+p.pending
-	for _, key := range slices.Sorted(slices.Values(s.cache.quotas.GetStore().ListKeys())) {
-		if obj, exists, err := s.cache.quotas.GetStore().GetByKey(key); err == nil && exists {
-			if q, ok := obj.(*corev1.ResourceQuota); ok {
-				quotas, versions = append(quotas, q), versions+" "+q.ResourceVersion
-			}
-		}
-	}
-	m := &p.memory.tally
-	if m.of != of {
-		*m = tally{of: of, quotas: "none yet"}
-	}
-	if m.quotas != versions || pods > m.pods {
-		m.quotas, m.pods = versions, pods
-		m.rooms.See(s.passed, plan.QuotaRoom(quotas, p.pause, p.job, pods, p.runner.QuotaHeadroom()))
-	}
-	room, again := m.rooms.For(s.passed, p.have.Held)
-	if !again.IsZero() {
-		p.again = s.now.Add(again.Sub(s.passed))
-	}
-	return room
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
+	"idlecount.dev/idlecount/capacity/plan"
 	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/internal/leasenote"
 	"idlecount.dev/idlecount/internal/leases"
@@ -125,6 +126,7 @@ type term struct {
 	names     atomic.Pointer[map[string]string] // of the runners of specs, by the label of their jobs; watches read it
 	watch     *stopwatch
 	memory    map[key]*memory
+	ledgers   map[string]*ledger // by namespace
 	complaint string
 	buffers   bufferAPI
 	rivals    leases.Rivals // other leases that have capacities of this manager's
@@ -145,8 +147,9 @@ func (k key) what() string { return "capacity " + k.namespace + "/" + k.name }
 type memory struct {
 	trouble  string         // as the log has it
 	contest  leases.Contest // with other managers, about the anchor
-	tally    tally
-	givenAt  time.Time // when a pause pod was last seen whose room a driver has asked for
+	rooms    plan.Rooms     // that quotas left
+	given    marks
+	anchor   rewritten
 	anchorAt time.Time // when this term made the anchor
 	madeAt   time.Time // when this term made the Deployment
 	buffer   buffered
@@ -154,7 +157,7 @@ type memory struct {
 
 func newTerm(k *Keeper) *term {
 	t := &term{
-		Keeper: k, kick: make(chan struct{}, 1), caches: map[string]*namespaceCache{}, memory: map[key]*memory{},
+		Keeper: k, kick: make(chan struct{}, 1), caches: map[string]*namespaceCache{}, memory: map[key]*memory{}, ledgers: map[string]*ledger{},
 		heard: map[string]string{}, denied: map[string]bool{}, rivals: leases.Rivals{Client: k.client, Clock: k.clock},
 	}
 	t.watch = newStopwatch(k.clock, t.preempted)

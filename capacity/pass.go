@@ -93,15 +93,13 @@ func (t *term) sync(ctx context.Context, namespace string, n *namespaceCache) (n
 		return time.Time{}, false, err
 	}
 	var errs []error
-	s := scene{now: t.clock.Now(), passed: time.Now(), cache: n, recall: t.memoryOf}
-	for _, list := range t.specs.byRunner(namespace) {
-		for _, p := range s.gather(list) {
-			at, err := t.keep(ctx, p)
-			errs = append(errs, err)
-			if !at.IsZero() && (next.IsZero() || at.Before(next)) {
-				next = at
-			}
-		}
+	if t.ledgers[namespace] == nil {
+		t.ledgers[namespace] = &ledger{}
+	}
+	s := scene{now: t.clock.Now(), passed: time.Now(), cache: n, ledger: t.ledgers[namespace], recall: t.memoryOf}
+	for _, p := range s.gather(t.specs.byRunner(namespace)) {
+		at, err := t.keep(ctx, p)
+		errs, next = append(errs, err), first(next, at)
 	}
 	for _, anchor := range n.left(t.specs, t.home.String()) {
 		something = true

@@ -140,19 +140,17 @@ func leaseOf(s specs, looked map[string]*namespaceCache) string {
 
 // previewsOf decides about each capacity of a namespace as passes do.
 func previewsOf(namespace string, n *namespaceCache, configured specs, lease string, k known, now time.Time) []Preview {
-	s := scene{now: now, passed: now, cache: n, recall: func(key) *memory { return &memory{} }}
+	s := scene{now: now, passed: now, cache: n, ledger: &ledger{}, recall: func(key) *memory { return &memory{} }}
 	var previews []Preview
-	for _, list := range configured.byRunner(namespace) {
-		for _, p := range s.gather(list) {
-			previews = append(previews, p.preview(p.decide(k), lease))
-		}
+	for _, p := range s.gather(configured.byRunner(namespace)) {
+		previews = append(previews, p.preview(p.decide(k), lease))
 	}
 	for _, anchor := range n.left(configured, lease) {
 		before, _ := status.Of(anchor) // it names the lease, so it can be read
 		p := Preview{
 			Namespace: namespace, Name: anchor.Name, Runner: before.Runner, Image: before.Image, Strategy: before.Strategy, Policy: policyRemoved, Ends: true,
 		}
-		p.Held, p.Pending, _ = s.pauses(anchor.Name)
+		p.Held, p.Pending = count(s.pauses(anchor.Name))
 		if d := n.deployment(namespace, anchor.Name); d != nil {
 			p.Change = -int(*d.Spec.Replicas)
 		} else if before.Strategy == config.StrategyBuffer {

@@ -6,10 +6,6 @@ import (
 	"math"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-
-	"idlecount.dev/idlecount/internal/quota"
 	poolplan "idlecount.dev/idlecount/pool/plan"
 )
 
@@ -33,11 +29,21 @@ type Have struct {
 	Given    Given
 }
 
-// Given is the room that drivers have asked for, whose jobs' pods a quota refuses.
+// Given is the room that drivers have asked for, whose jobs' pods a quota refuses. The zero value is that of none.
 type Given struct {
-	Left int       // pause pods that are there and whose room nobody has asked for
-	At   time.Time // when somebody asked last; zero = nobody did
+	At   time.Time // when somebody asked last
+	Most int       // pause pods that may be there since
 }
+
+// After is g with the room of so many more pause pods asked for at now, of those that are there.
+func (g Given) After(now time.Time, asked, there int) Given {
+	if g.holds(now) {
+		there = min(there, g.Most)
+	}
+	return Given{At: now, Most: max(0, there-asked)}
+}
+
+func (g Given) holds(now time.Time) bool { return now.Before(g.At.Add(jobComes)) }
 
 // jobComes is how long room that a driver has asked for is left to it: pause pods have to go, the quota has to count anew,
 // and the driver asks again several times a second.
@@ -54,6 +60,7 @@ const (
 	Free  Bound = ""
 	Limit Bound = "Limit"
 	Quota Bound = "Quota"
+	Jobs  Bound = "Jobs" // drivers have asked for the room
 )
 
 // Result is how much is to be held.
@@ -86,15 +93,14 @@ func Plan(now time.Time, want Want, have Have) Result {
 			r.Hold, r.LookAt = have.Held, end
 		}
 	}
-	quota := have.QuotaFor
-	asked := now.Before(have.Given.At.Add(jobComes))
-	if asked {
-		quota = min(quota, have.Held, have.Given.Left)
+	given := NoBound
+	if have.Given.holds(now) {
+		given = have.Given.Most
 	}
 	for _, b := range []struct {
 		bound Bound
 		room  int
-	}{{Limit, have.Room}, {Quota, quota}} {
+	}{{Limit, have.Room}, {Quota, have.QuotaFor}, {Jobs, given}} {
 		if room := max(0, b.room); r.Hold > room {
 			r.Hold = room
 			if room < r.Wanted && !want.Paused {
@@ -105,7 +111,7 @@ func Plan(now time.Time, want Want, have Have) Result {
 	if r.Hold <= r.Wanted {
 		r.Surplus, r.LookAt = time.Time{}, time.Time{}
 	}
-	if asked && r.Bound == Quota {
+	if r.Bound == Jobs {
 		r.LookAt = have.Given.At.Add(jobComes)
 	}
 	return r
@@ -113,43 +119,4 @@ func Plan(now time.Time, want Want, have Have) Result {
 
 func wanted(w Want, jobs int) int {
 	return poolplan.Want{Count: w.Count, ScaleFactor: w.ScaleFactor, ScaleFactorLimit: w.ScaleFactorLimit}.Idle(jobs)
-}
-
-// QuotaRoom is how many pause pods the quotas of a namespace leave room for, with so many of them there now, and room for
-// headroom jobs left wherever a quota counts these too. NoBound where no quota counts pause pods.
-func QuotaRoom(quotas []*corev1.ResourceQuota, pause, job *corev1.Pod, now, headroom int) int {
-	most := NoBound
-	for _, q := range quotas {
-		if !quota.Applies(q, pause) {
-			continue
-		}
-		jobs := 0
-		if quota.Applies(q, job) {
-			jobs = headroom
-		}
-		for name, hard := range q.Status.Hard {
-			unit := quota.Usage(pause, name)
-			if unit.IsZero() {
-				continue // pause pods don't count towards it
-			}
-			free := hard.DeepCopy()
-			free.Sub(q.Status.Used[name])
-			free.Add(quota.Times(unit, now))
-			free.Sub(quota.Times(quota.Usage(job, name), jobs))
-			most = min(most, fits(free, unit))
-		}
-	}
-	return most
-}
-
-// fits is how many units there are in an amount.
-func fits(amount, unit resource.Quantity) int {
-	if amount.Sign() <= 0 {
-		return 0
-	}
-	// Thousandths for what counts in them: a CPU.
-	if a, u := amount.MilliValue(), unit.MilliValue(); a < math.MaxInt64 && u > 0 {
-		return int(a / u)
-	}
-	return int(amount.Value() / max(1, unit.Value()))
 }

@@ -71,19 +71,19 @@ func TestPlan(t *testing.T) {
 			plan.Result{Wanted: 1, Hold: 3, Surplus: now, LookAt: now.Add(time.Hour)},
 		},
 		"what a driver asks for goes at once": {
-			plan.Want{Count: 5, IdleTime: time.Hour}, plan.Have{Held: 5, Given: plan.Given{Left: 3, At: now}},
-			plan.Result{Wanted: 5, Hold: 3, Bound: plan.Quota, LookAt: now.Add(10 * time.Second)},
+			plan.Want{Count: 5, IdleTime: time.Hour}, plan.Have{Held: 5, Given: plan.Given{Most: 3, At: now}},
+			plan.Result{Wanted: 5, Hold: 3, Bound: plan.Jobs, LookAt: now.Add(10 * time.Second)},
 		},
 		"and once, though its pods are still going": {
-			plan.Want{Count: 5, IdleTime: time.Hour}, plan.Have{Held: 3, Given: plan.Given{Left: 3, At: now}},
-			plan.Result{Wanted: 5, Hold: 3, Bound: plan.Quota, LookAt: now.Add(10 * time.Second)},
+			plan.Want{Count: 5, IdleTime: time.Hour}, plan.Have{Held: 3, Given: plan.Given{Most: 3, At: now}},
+			plan.Result{Wanted: 5, Hold: 3, Bound: plan.Jobs, LookAt: now.Add(10 * time.Second)},
 		},
 		"until the driver has had time for its job": {
-			plan.Want{Count: 5, IdleTime: time.Hour}, plan.Have{Held: 3, Given: plan.Given{Left: 3, At: ago(9 * time.Second)}},
-			plan.Result{Wanted: 5, Hold: 3, Bound: plan.Quota, LookAt: now.Add(time.Second)},
+			plan.Want{Count: 5, IdleTime: time.Hour}, plan.Have{Held: 3, Given: plan.Given{Most: 3, At: ago(9 * time.Second)}},
+			plan.Result{Wanted: 5, Hold: 3, Bound: plan.Jobs, LookAt: now.Add(time.Second)},
 		},
 		"then it comes back": {
-			plan.Want{Count: 5, IdleTime: time.Hour}, plan.Have{Held: 3, Given: plan.Given{Left: 3, At: ago(10 * time.Second)}},
+			plan.Want{Count: 5, IdleTime: time.Hour}, plan.Have{Held: 3, Given: plan.Given{Most: 3, At: ago(10 * time.Second)}},
 			plan.Result{Wanted: 5, Hold: 5},
 		},
 		"no room is none": {
@@ -113,11 +113,11 @@ func TestSafety(t *testing.T) {
 			have.Surplus = now.Add(-time.Duration(rnd.IntN(5)) * time.Minute)
 		}
 		if rnd.IntN(3) == 0 {
-			have.Given = plan.Given{Left: rnd.IntN(10), At: now.Add(-time.Duration(rnd.IntN(15)) * time.Second)}
+			have.Given = plan.Given{Most: rnd.IntN(10), At: now.Add(-time.Duration(rnd.IntN(15)) * time.Second)}
 		}
 		r := plan.Plan(now, want, have)
 		if now.Sub(have.Given.At) < 10*time.Second {
-			require.LessOrEqual(t, r.Hold, min(have.Held, have.Given.Left), "seed %d", seed)
+			require.LessOrEqual(t, r.Hold, have.Given.Most, "seed %d", seed)
 		}
 		require.LessOrEqual(t, r.Hold, max(0, have.Room), "seed %d", seed)
 		require.LessOrEqual(t, r.Hold, have.QuotaFor, "seed %d", seed)
@@ -139,6 +139,7 @@ func pod(cpu string) *corev1.Pod {
 }
 
 func TestQuotaRoom(t *testing.T) {
+	const all = -1
 	low := pod("500m")
 	low.Spec.PriorityClassName = "low"
 	quota := func(scoped bool, pairs ...string) *corev1.ResourceQuota {
@@ -159,8 +160,8 @@ func TestQuotaRoom(t *testing.T) {
 		held, jobs int
 		want       int
 	}{
-		"no quota":                          {nil, 3, 1, plan.NoBound},
-		"one that counts nothing of ours":   {[]*corev1.ResourceQuota{quota(false, "configmaps", "1", "1")}, 0, 1, plan.NoBound},
+		"no quota":                          {nil, 3, 1, all},
+		"one that counts nothing of ours":   {[]*corev1.ResourceQuota{quota(false, "configmaps", "1", "1")}, 0, 1, all},
 		"half of it is used by ourselves":   {[]*corev1.ResourceQuota{quota(false, "requests.cpu", "4", "2")}, 4, 0, 8},
 		"headroom for two jobs of one CPU":  {[]*corev1.ResourceQuota{quota(false, "requests.cpu", "4", "2")}, 4, 2, 4},
 		"jobs have used what was left":      {[]*corev1.ResourceQuota{quota(false, "requests.cpu", "4", "4")}, 2, 1, 0},
@@ -169,7 +170,48 @@ func TestQuotaRoom(t *testing.T) {
 		"overdrawn":                         {[]*corev1.ResourceQuota{quota(false, "requests.cpu", "1", "5")}, 0, 1, 0},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			require.Equal(t, c.want, plan.QuotaRoom(c.quotas, low, pod("1"), c.held, c.jobs))
+			shares := plan.QuotaShares(c.quotas, []plan.Claim{{Name: "a", Want: 100, There: c.held, Pause: low, Job: pod("1"), Headroom: c.jobs}})
+			share, bounded := shares["a"]
+			if !bounded {
+				share = all
+			}
+			require.Equal(t, c.want, share)
 		})
 	}
+}
+
+// TestCapacitiesShareAQuota: what one gets the other doesn't, and one headroom is left for each runner.
+func TestCapacitiesShareAQuota(t *testing.T) {
+	q := &corev1.ResourceQuota{Status: corev1.ResourceQuotaStatus{
+		Hard: corev1.ResourceList{"pods": resource.MustParse("12"), "requests.cpu": resource.MustParse("20")},
+		Used: corev1.ResourceList{"pods": resource.MustParse("5"), "requests.cpu": resource.MustParse("9")},
+	}}
+	claim := func(name, runner, cpu string, want, surplus, there int) plan.Claim {
+		return plan.Claim{Name: name, Runner: runner, Want: want, Surplus: surplus, There: there, Pause: pod(cpu), Job: pod(cpu), Headroom: 1}
+	}
+	for sentence, c := range map[string]struct {
+		claims []plan.Claim
+		want   map[string]int
+	}{
+		"all fits":                              {[]plan.Claim{claim("a", "r", "1", 3, 0, 0), claim("b", "s", "1", 1, 1, 0)}, map[string]int{}},
+		"one each in turn":                      {[]plan.Claim{claim("a", "r", "1", 10, 0, 2), claim("b", "s", "1", 10, 0, 0)}, map[string]int{"a": 4, "b": 3}},
+		"capacities of a runner have one":       {[]plan.Claim{claim("a", "r", "1", 10, 0, 2), claim("b", "r", "1", 10, 0, 0)}, map[string]int{"a": 4, "b": 4}},
+		"who wants little gets it":              {[]plan.Claim{claim("a", "r", "1", 10, 0, 0), claim("b", "s", "1", 1, 0, 0)}, map[string]int{"a": 4, "b": 1}},
+		"surplus comes last":                    {[]plan.Claim{claim("a", "r", "1", 1, 9, 0), claim("b", "s", "1", 3, 0, 0)}, map[string]int{"a": 2, "b": 3}},
+		"a large one doesn't hold back a small": {[]plan.Claim{claim("a", "r", "4", 5, 0, 0), claim("b", "s", "100m", 5, 0, 0)}, map[string]int{"a": 1, "b": 4}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			require.Equal(t, c.want, plan.QuotaShares([]*corev1.ResourceQuota{q}, c.claims))
+		})
+	}
+}
+
+// TestAMarkCountsOnce: whichever pods go, and in however many steps.
+func TestAMarkCountsOnce(t *testing.T) {
+	g := plan.Given{}.After(now, 1, 8)
+	require.Equal(t, 7, g.Most)
+	g = g.After(now.Add(time.Second), 2, 8) // two more, while the eighth is still there
+	require.Equal(t, 5, g.Most)
+	g = g.After(now.Add(time.Minute), 1, 8)
+	require.Equal(t, 7, g.Most, "what was long ago has come back")
 }

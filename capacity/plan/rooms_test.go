@@ -64,3 +64,34 @@ func TestRoomsNeverInventRoom(t *testing.T) {
 		require.Equal(t, last, got, "what holds is believed in the end")
 	}
 }
+
+// TestWhatIsTooMuchAtOnceIsTriedMoreRarely: somebody else counts on the same room, or pods are larger than they look.
+func TestWhatIsTooMuchAtOnceIsTriedMoreRarely(t *testing.T) {
+	var r plan.Rooms
+	held, tries := 4, 0
+	for at := time.Duration(0); at < 10*time.Minute; at += 100 * time.Millisecond {
+		most := 5
+		if held == 5 {
+			most = 4
+		}
+		r.See(now.Add(at), most)
+		next, _ := r.For(now.Add(at), held)
+		if next > held {
+			tries++
+		}
+		held = next
+	}
+	require.Greater(t, tries, 3)
+	require.Less(t, tries, 12)
+	held = 4
+	r.See(now.Add(time.Hour), 5)
+	next, _ := r.For(now.Add(time.Hour+2*time.Second), held)
+	require.Equal(t, 5, next)
+	_, _ = r.For(now.Add(time.Hour+2*time.Second), next)
+	r.See(now.Add(2*time.Hour), 3) // it was right for an hour
+	next, _ = r.For(now.Add(2*time.Hour+time.Second), 5)
+	require.Equal(t, 3, next)
+	r.See(now.Add(2*time.Hour+2*time.Second), 5)
+	next, _ = r.For(now.Add(2*time.Hour+3*time.Second), 3)
+	require.Equal(t, 5, next, "jobs come and go, and that is no reason to wait")
+}
