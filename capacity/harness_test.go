@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
+	authv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -254,6 +255,15 @@ func (g *ground) allowed(rules []rbacv1.PolicyRule) *ground {
 	account := *g
 	account.client, err = kubernetes.NewForConfig(as)
 	require.NoError(g.t, err)
+	last := rules[len(rules)-1]
+	await(g.t, "the API server knows the account's rights", func() bool {
+		review, err := account.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authv1.SelfSubjectAccessReview{
+			Spec: authv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authv1.ResourceAttributes{
+				Namespace: g.namespace, Group: last.APIGroups[0], Resource: last.Resources[0], Verb: last.Verbs[0],
+			}},
+		}, metav1.CreateOptions{})
+		return err == nil && review.Status.Allowed
+	})
 	return &account
 }
 
