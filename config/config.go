@@ -21,10 +21,12 @@ type Runner struct {
 	URL           string     `toml:"url"`   // $VAR and ${VAR} are expanded
 	Token         string     `toml:"token"` // $VAR and ${VAR} are expanded; never to be printed, see ShortToken
 	Executor      string     `toml:"executor"`
-	Shell         string     `toml:"shell"`      // "bash" or "sh", default "bash"
-	BuildsDir     string     `toml:"builds_dir"` // default "/builds"
-	CacheDir      string     `toml:"cache_dir"`  // default "/cache"
-	Limit         int        `toml:"limit"`      // 0 = unlimited
+	Shell         string     `toml:"shell"`       // "bash" or "sh", default "bash"
+	BuildsDir     string     `toml:"builds_dir"`  // default "/builds"
+	CacheDir      string     `toml:"cache_dir"`   // default "/cache"
+	Limit         int        `toml:"limit"`       // 0 = unlimited
+	Environment   []string   `toml:"environment"` // NAME=value, of which only feature flags are looked at
+	FeatureFlags  Flags      `toml:"feature_flags"`
 	Kubernetes    Kubernetes `toml:"kubernetes"`
 	HasKubernetes bool       `toml:"-"` // whether the entry has a [runners.kubernetes] table at all
 	HasIdle       bool       `toml:"-"` // whether any key of idlecount is set in it
@@ -214,6 +216,11 @@ type ContainerSecurityContext struct {
 type Profile struct {
 	Type             string `toml:"type"`
 	LocalhostProfile string `toml:"localhost_profile"`
+}
+
+// Flags are those of [runners.feature_flags] that decide what a job's pod is.
+type Flags struct {
+	AdvancedPodSpec *bool `toml:"FF_USE_ADVANCED_POD_SPEC_CONFIGURATION"` // see FlagPodSpec
 }
 
 // PodSpec is one [[runners.kubernetes.pod_spec]]: a patch of a job's pod that GitLab's executor makes at last.

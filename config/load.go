@@ -19,23 +19,30 @@ const maxFile = 1 << 20
 // Load reads config.toml files. Each after the first adds to, and overrides, the [[runners]] entries of the same name in
 // those before it. $VAR and ${VAR} in token and url are taken from the environment, as GitLab Runner does. The error holds
 // every Problem of all files, in order (see Problems); what works, but probably not as meant, is in Config.Warnings.
-func Load(paths []string) (*Config, error) {
+func Load(paths []string, judges ...Judge) (*Config, error) {
 	files, err := readAll(paths)
 	if err != nil {
 		return nil, err
 	}
-	return load(files, os.LookupEnv)
+	return load(files, os.LookupEnv, judges...)
 }
+
+// Judge looks for more in a runner in which nothing is wrong so far. It is an argument since the driver reads files too,
+// and would start slowly with what it takes to know, say, what a patch makes of a pod.
+type Judge func(r Runner) (wrong, warnings []Finding)
+
+// Finding is what a Judge says of a key, whose path is relative to the runner.
+type Finding struct{ Key, Message string }
 
 // Check is Load for whoever shows what is in the files of a runner. It also looks at what neither the manager nor the driver
 // reads: whether GitLab Runner calls the driver as it can be called ([runners.custom]), and whether an image is missing that
 // only a release of idlecount has. The warnings are there beside an error, too.
-func Check(paths []string) (cfg *Config, warnings []Problem, err error) {
+func Check(paths []string, judges ...Judge) (cfg *Config, warnings []Problem, err error) {
 	files, err := readAll(paths)
 	if err != nil {
 		return nil, nil, err
 	}
-	return inspect(files, os.LookupEnv, version.Tag() != version.Development)
+	return inspect(files, os.LookupEnv, version.Tag() != version.Development, judges...)
 }
 
 // LoadRunner is Load for whoever works for one runner: the entry of that name, or, where name is empty, the only one whose
@@ -96,23 +103,23 @@ type file struct {
 type lookup func(name string) (string, bool)
 
 // load is Load without a system.
-func load(files []file, env lookup) (*Config, error) {
-	cfg, _, err := judge(files, env, func(*checker, []*entry) {})
+func load(files []file, env lookup, judges ...Judge) (*Config, error) {
+	cfg, _, err := judge(files, env, func(*checker, []*entry) {}, judges)
 	return cfg, err
 }
 
 // inspect is Check without a system. release says whether this build is one.
-func inspect(files []file, env lookup, release bool) (*Config, []Problem, error) {
+func inspect(files []file, env lookup, release bool, judges ...Judge) (*Config, []Problem, error) {
 	return judge(files, env, func(c *checker, all []*entry) {
 		c.driver(all)
 		if !release {
 			c.unreleased()
 		}
-	})
+	}, judges)
 }
 
 // judge finds what is wrong with files, and what deserves a warning. more may look for more in each entry.
-func judge(files []file, env lookup, more func(c *checker, all []*entry)) (*Config, []Problem, error) {
+func judge(files []file, env lookup, more func(c *checker, all []*entry), judges []Judge) (*Config, []Problem, error) {
 	entries, problems, warnings, err := entriesOf(files, env)
 	if err != nil {
 		return nil, sorted(warnings), err
@@ -121,6 +128,9 @@ func judge(files []file, env lookup, more func(c *checker, all []*entry)) (*Conf
 	for _, e := range entries {
 		found := checkAll(e)
 		more(found, entries)
+		for _, j := range judges {
+			found.ask(j)
+		}
 		problems = append(problems, found.problems...)
 		warnings = append(warnings, found.warnings...)
 		cfg.Runners = append(cfg.Runners, e.runner)
@@ -134,6 +144,20 @@ func judge(files []file, env lookup, more func(c *checker, all []*entry)) (*Conf
 		return nil, cfg.Warnings, errorOf(problems)
 	}
 	return cfg, cfg.Warnings, nil
+}
+
+// ask takes in what a Judge finds in a managed runner in which nothing is wrong so far.
+func (c *checker) ask(j Judge) {
+	if !c.runner.Managed() || len(c.problems) > 0 {
+		return
+	}
+	wrong, warnings := j(c.runner)
+	for _, f := range wrong {
+		c.wrong(f.Key, "%s", f.Message)
+	}
+	for _, f := range warnings {
+		c.warn(f.Key, "%s", f.Message)
+	}
 }
 
 // loadRunner is LoadRunner without a system.

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"slices"
 
 	"idlecount.dev/idlecount/cron"
@@ -94,24 +93,8 @@ func (c *checker) pause() {
 	c.patches()
 	requests := []string{k.CPURequest, k.CPULimit, k.MemoryRequest, k.MemoryLimit, k.PodCPURequest, k.PodMemoryRequest}
 	unsized := !slices.ContainsFunc(requests, func(q string) bool { return q != "" })
-	if c.runner.KeepsCapacity() && unsized && len(k.PodSpec) == 0 {
+	if c.runner.KeepsCapacity() && unsized && (len(k.PodSpec) == 0 || !c.runner.FollowsPodSpec()) {
 		c.warn("kubernetes.cpu_request", "is not set, nor is memory_request: a pause pod is as large as a job's pod, and one that requests nothing holds nothing")
-	}
-}
-
-// patches checks what is said of patches of a job's pod.
-func (c *checker) patches() {
-	k := c.runner.Kubernetes
-	if len(k.PodSpec) > 0 && c.runner.KeepsPods() {
-		c.warn("kubernetes.pod_spec", "is followed by pause pods only: the pods that jobs claim don't")
-	}
-	for i, p := range k.PodSpec {
-		if p.PatchPath != "" && c.runner.KeepsCapacity() {
-			c.wrong(fmt.Sprintf("kubernetes.pod_spec[%d].patch_path", i), "names a file of GitLab Runner's that the manager doesn't have: write its content into patch")
-		}
-		if !slices.Contains([]string{"", "strategic", "merge", "json"}, p.PatchType) {
-			c.wrong(fmt.Sprintf("kubernetes.pod_spec[%d].patch_type", i), "%q is not known: use strategic, merge or json", p.PatchType)
-		}
 	}
 }
 

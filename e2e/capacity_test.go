@@ -51,6 +51,8 @@ func (s *site) keepsRoom(slot corev1.ResourceName, keys ...string) {
   url = "https://gitlab.example.com"
   token = "glrt-stockstockstock"
   executor = "kubernetes"
+  [runners.feature_flags]
+    FF_USE_ADVANCED_POD_SPEC_CONFIGURATION = true
   [runners.kubernetes]
     namespace = %q
     image = "$CI_IMAGE"

@@ -51,17 +51,27 @@ type JobPriority struct {
 // makes pods with this package, would start slowly with it.
 type Patch func(p config.PodSpec, spec *corev1.PodSpec) error
 
+// PatchError is a patch that can't be applied.
+type PatchError struct {
+	Runner string // its path, e.g. runners[0]
+	Key    string // its path below the runner
+	Err    error
+}
+
+func (e *PatchError) Error() string { return fmt.Sprintf("%s.%s: %v", e.Runner, e.Key, e.Err) }
+
+func (e *PatchError) Unwrap() error { return e.Err }
+
 // CapacityOf is the room for one of the runner's jobs with an image; "" stands for those that have none of their own (see
-// config.Runner.CapacityImages), under the LimitRanges of its namespace. The error names the key of config.toml.
+// config.Runner.CapacityImages), under the LimitRanges of its namespace. The error names the key of config.toml; beside it the
+// capacity has its name and place, and no template.
 func CapacityOf(r config.Runner, image string, ranges []*corev1.LimitRange, patch Patch) (Capacity, error) {
+	c := Capacity{Name: capacityName(r, image), Namespace: r.Kubernetes.Namespace, Image: image}
 	s, job, err := jobSpec(r, image, patch)
 	if err != nil {
-		return Capacity{}, err
+		return c, err
 	}
-	c := Capacity{
-		Name: capacityName(r, image), Namespace: r.Kubernetes.Namespace, Image: image,
-		Job: JobPriority{Class: job.PriorityClassName},
-	}
+	c.Job.Class = job.PriorityClassName
 	c.Template = corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}, Annotations: map[string]string{}},
 		Spec: corev1.PodSpec{
@@ -155,7 +165,7 @@ func pausePullSecrets(r config.Runner, s Shape) []corev1.LocalObjectReference {
 }
 
 // jobSpec is the spec of a job's pod as far as it says where the pod goes and how large it is: that of our pods, or of
-// those of GitLab's executor, with the patches of [[runners.kubernetes.pod_spec]] as that applies them.
+// those of GitLab's executor, with the patches of [[runners.kubernetes.pod_spec]] where and as that applies them.
 func jobSpec(r config.Runner, image string, patch Patch) (Shape, corev1.PodSpec, error) {
 	s, err := ShapeOf(placeholder(r.ForImage(image)), Job{})
 	if err != nil {
@@ -165,9 +175,12 @@ func jobSpec(r config.Runner, image string, patch Patch) (Shape, corev1.PodSpec,
 	if r.Executor != config.ExecutorCustom {
 		asGitLabs(&pod.Spec)
 	}
+	if !r.FollowsPodSpec() {
+		return s, pod.Spec, nil
+	}
 	for i, p := range r.Kubernetes.PodSpec {
 		if err := patch(p, &pod.Spec); err != nil {
-			return Shape{}, corev1.PodSpec{}, fmt.Errorf("%s.kubernetes.pod_spec[%d].patch: %w", r.Path, i, err)
+			return Shape{}, corev1.PodSpec{}, &PatchError{r.Path, fmt.Sprintf("kubernetes.pod_spec[%d].patch", i), err}
 		}
 	}
 	return s, pod.Spec, nil

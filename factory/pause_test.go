@@ -151,6 +151,25 @@ func TestPatchesOfEachKind(t *testing.T) {
 			require.Equal(t, map[string]string{"pool": "ci", "disk": "ssd"}, capacityOf(t, r, "").Template.Spec.NodeSelector)
 		})
 	}
+	for sentence, unpatch := range map[string]func(*config.Runner){
+		"the flag is off":              func(r *config.Runner) { r.FeatureFlags.AdvancedPodSpec = new(false) },
+		"nobody has set it":            func(r *config.Runner) { r.FeatureFlags.AdvancedPodSpec = nil },
+		"the pods of jobs are our own": func(r *config.Runner) { r.Executor = config.ExecutorCustom },
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			r := load(t, "pause")
+			r.Kubernetes.PodSpec = []config.PodSpec{{Patch: "nodeSelector: {disk: ssd}"}}
+			unpatch(&r)
+			require.Equal(t, map[string]string{"pool": "ci"}, capacityOf(t, r, "").Template.Spec.NodeSelector)
+			if r.Executor == config.ExecutorCustom {
+				return
+			}
+			r.FeatureFlags.AdvancedPodSpec, r.Environment = nil, []string{"A=b", config.FlagPodSpec + "=true"}
+			require.Equal(t, "ssd", capacityOf(t, r, "").Template.Spec.NodeSelector["disk"], "a variable of all jobs is as good")
+			r.FeatureFlags.AdvancedPodSpec = new(false)
+			require.Empty(t, capacityOf(t, r, "").Template.Spec.NodeSelector["disk"], "and the flag of the runner is stronger")
+		})
+	}
 	r := load(t, "pause")
 	r.Kubernetes.PodSpec = []config.PodSpec{{}, {Patch: `[{"op": "remove", "path": "/none"}]`, PatchType: "json"}}
 	_, err := CapacityOf(r, "", nil, patch.Apply)

@@ -3,8 +3,10 @@
 package patch
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
@@ -16,13 +18,41 @@ import (
 
 // Apply applies one patch to the spec of a pod.
 func Apply(p config.PodSpec, spec *corev1.PodSpec) error {
+	after, err := patched(p, *spec)
+	if err != nil {
+		return err
+	}
+	var result corev1.PodSpec
+	if err := json.Unmarshal(after, &result); err != nil {
+		return fmt.Errorf("makes no pod of the pod of a job: %w", err)
+	}
+	*spec = result
+	return nil
+}
+
+// Unknown says which field a patch that can be applied sets and no pod has, so that it does nothing.
+func Unknown(p config.PodSpec, spec corev1.PodSpec) error {
+	after, err := patched(p, spec)
+	if err != nil {
+		return err
+	}
+	strict := json.NewDecoder(bytes.NewReader(after))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&corev1.PodSpec{}); err != nil {
+		return fmt.Errorf("sets what no pod has: %s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
+
+// patched is what a patch makes of the spec of a pod, as JSON.
+func patched(p config.PodSpec, spec corev1.PodSpec) ([]byte, error) {
 	change, err := yaml.YAMLToJSON([]byte(p.Patch))
 	if err != nil {
-		return fmt.Errorf("is neither YAML nor JSON: %w", err)
+		return nil, fmt.Errorf("is neither YAML nor JSON: %w", err)
 	}
 	before, err := json.Marshal(spec)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var after []byte
 	switch p.PatchType {
@@ -37,12 +67,7 @@ func Apply(p config.PodSpec, spec *corev1.PodSpec) error {
 		after, err = strategicpatch.StrategicMergePatch(before, change, corev1.PodSpec{})
 	}
 	if err != nil {
-		return fmt.Errorf("can't be applied to the pod of a job: %w", err)
+		return nil, fmt.Errorf("can't be applied to the pod of a job: %w", err)
 	}
-	var result corev1.PodSpec
-	if err := json.Unmarshal(after, &result); err != nil {
-		return fmt.Errorf("makes no pod of the pod of a job: %w", err)
-	}
-	*spec = result
-	return nil
+	return after, nil
 }

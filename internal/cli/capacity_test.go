@@ -31,8 +31,4 @@ func TestWhatIsKeptForARunner(t *testing.T) {
 	pools, err := configuredPools(&config.Config{Runners: []config.Runner{r}})
 	require.NoError(t, err)
 	require.Empty(t, pools)
-
-	r.Kubernetes.PodSpec = []config.PodSpec{{Patch: "[{op: remove, path: /none}]", PatchType: "json"}}
-	_, err = configuredPools(&config.Config{Runners: []config.Runner{r}})
-	require.ErrorContains(t, err, "runners[0].kubernetes.pod_spec[0].patch", "found before the manager meets it")
 }

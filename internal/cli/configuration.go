@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 	"github.com/spf13/cobra"
 
-	"idlecount.dev/idlecount/capacity/patch"
+	"idlecount.dev/idlecount/capacity"
 	"idlecount.dev/idlecount/config"
 	"idlecount.dev/idlecount/factory"
 )
@@ -30,9 +30,12 @@ func configFiles(given []string) []string {
 	return []string{cmp.Or(os.Getenv("CONFIG_FILE"), defaultConfig)}
 }
 
+// readConfig reads the configuration as everything that acts by it does: what one command refuses all refuse.
+func readConfig(files []string) (*config.Config, error) { return config.Load(files, capacity.Judge) }
+
 // loadConfig reads the configuration. Its problems go to stderr, one a line.
 func loadConfig(files []string, stderr io.Writer) (*config.Config, error) {
-	cfg, err := config.Load(files)
+	cfg, err := readConfig(files)
 	if err == nil {
 		return cfg, nil
 	}
@@ -82,13 +85,6 @@ func configuredPools(cfg *config.Config) ([]configuredPool, error) {
 	for _, r := range cfg.Runners {
 		if !r.Managed() {
 			continue
-		}
-		if r.KeepsCapacity() {
-			for _, image := range r.CapacityImages() {
-				if _, err := factory.CapacityOf(r, image, nil, patch.Apply); err != nil {
-					errs = multierror.Append(errs, err)
-				}
-			}
 		}
 		if !r.KeepsPods() {
 			continue

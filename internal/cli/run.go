@@ -160,7 +160,7 @@ func (o *runOptions) watchFiles(ctx context.Context, since reload.State, look fu
 	watching.Go(func() {
 		reload.Watch(ctx, o.files, since, hangups, log, func(hurried bool) {
 			log.Info("the configuration is loaded again", "files", strings.Join(o.files, ", "), "sighup", hurried)
-			cfg, err := config.Load(o.files)
+			cfg, err := readConfig(o.files)
 			if err == nil {
 				logWarnings(log, cfg)
 				look(cfg)

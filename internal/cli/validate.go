@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"idlecount.dev/idlecount/capacity"
 	"idlecount.dev/idlecount/config"
 )
 
@@ -67,7 +68,7 @@ func (o *validateOptions) run(ctx context.Context) error {
 	// Reading takes its time where a file is a pipe, or made to be hard to parse. It can't be cut short, but left alone.
 	done := make(chan result, 1)
 	go func() {
-		cfg, warnings, err := config.Check(o.files)
+		cfg, warnings, err := config.Check(o.files, capacity.Judge)
 		done <- result{cfg, warnings, err}
 	}()
 	var r result

@@ -63,6 +63,16 @@ func TestValidate(t *testing.T) {
 		require.Equal(t, cli.ExitError, code)
 		require.Equal(t, "error: "+path+": can't be read: no such file or directory\n", stderr)
 	})
+	t.Run("a patch that can't be applied is refused by all with the same words", func(t *testing.T) {
+		const patched = "testdata/config/patch.toml"
+		for _, args := range [][]string{{"validate"}, {"run"}, {"manifests", "--image", "x"}, {"plan"}, {"doctor"}, {"schedule"}} {
+			code, stdout, stderr := idlecount(t.Context(), append(args, "-c", patched)...)
+			require.Equal(t, cli.ExitError, code, args)
+			require.Empty(t, stdout)
+			require.Equal(t, "error: "+patched+": runners[0].kubernetes.pod_spec[1].patch: can't be applied to the pod of a job: "+
+				"error in remove for path: '/none': Unable to remove nonexistent key: none: missing value\n", stderr, args)
+		}
+	})
 	t.Run("run and manifests refuse the same file with the same words", func(t *testing.T) {
 		_, _, all := idlecount(t.Context(), "validate", "-c", "testdata/config/bad.toml")
 		_, want, _ := strings.Cut(all, "\n") // the warning

@@ -30,6 +30,11 @@ func ManagerConfig(cfg *config.Config, contents [][]byte) ([][]byte, error) {
 			if kubernetes, ok := kept["kubernetes"].(map[string]any); ok {
 				kept["kubernetes"] = keep(kubernetes, kubernetesKeys())
 			}
+			if flags := flagVariables(kept["environment"]); len(flags) > 0 {
+				kept["environment"] = flags
+			} else {
+				delete(kept, "environment")
+			}
 			delete(kept, "token")
 			name, _ := kept["name"].(string)
 			// Runners of the first file are those of cfg by position, those of later files add to them by name.
@@ -54,6 +59,19 @@ func ManagerConfig(cfg *config.Config, contents [][]byte) ([][]byte, error) {
 		files = append(files, b.Bytes())
 	}
 	return files, nil
+}
+
+// flagVariables are those of a runner's environment that the config package looks at. The others are the jobs', and may be
+// credentials.
+func flagVariables(environment any) []string {
+	var flags []string
+	list, _ := environment.([]any)
+	for _, variable := range list {
+		if text, ok := variable.(string); ok && strings.HasPrefix(text, config.FlagPodSpec+"=") {
+			flags = append(flags, text)
+		}
+	}
+	return flags
 }
 
 func runnerTables(root map[string]any) []map[string]any {

@@ -80,6 +80,7 @@ func TestManagerConfigMeansTheSameAndHoldsNoSecret(t *testing.T) {
   token = "glrt-roomroomroomroom"
   executor = "kubernetes"
   limit = 7
+  environment = ["KEY=environmentally", "FF_USE_ADVANCED_POD_SPEC_CONFIGURATION=true", "TOKEN=environmentally"]
   [runners.kubernetes]
     cpu_request = "2"
     idle_strategy = "pause"
