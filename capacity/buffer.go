@@ -130,6 +130,9 @@ type buffered struct {
 const bufferEvery = 15 * time.Second
 
 func (t *term) writeTemplate(ctx context.Context, p *part) error {
+	if p.unknown != nil {
+		return nil // nothing is held of it, so it is no matter what it looks like
+	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	templates := t.client.CoreV1().PodTemplates(p.key.namespace)

@@ -28,6 +28,9 @@ type decision struct {
 func (p *part) decide(k known) decision {
 	r := plan.Plan(p.now, p.want, p.have)
 	d := decision{r, boundTrouble(p, r)}
+	if p.unknown != nil {
+		return d.without(&status.Trouble{Reason: status.Config, Message: p.unknown.Error()})
+	}
 	unfit := k.buffers.unfit()
 	if !p.buffered() {
 		// Pods that jobs can't preempt would keep jobs out.

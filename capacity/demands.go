@@ -21,15 +21,12 @@ type Demand struct {
 
 // Demands are the capacities of a configuration, as large as jobs are under the LimitRanges of each namespace.
 func Demands(cfg *config.Config, ranges func(namespace string) []*corev1.LimitRange) ([]Demand, error) {
-	found, err := specsOf(cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, err
-	}
+	found := specsOf(cfg, slog.New(slog.DiscardHandler))
 	demands := make([]Demand, 0, len(found.all))
 	for _, s := range found.all {
-		s, err := specOf(s.runner, s.capacity.Image, ranges(s.key.namespace))
-		if err != nil {
-			return nil, err
+		s := specOf(s.runner, s.capacity.Image, ranges(s.key.namespace))
+		if s.unknown != nil {
+			return nil, s.unknown
 		}
 		demands = append(demands, Demand{Runner: s.runner, Capacity: s.capacity, Schedule: s.calendar.Schedule, Job: s.job, Buffered: s.buffered()})
 	}

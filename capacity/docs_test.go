@@ -28,7 +28,7 @@ func TestTheDocumentation(t *testing.T) {
 			require.Contains(t, manual, "`"+name+"`")
 		}
 	}
-	for _, reason := range []status.Reason{status.Limit, status.Quota, status.Priority, status.Admission, status.Buffer, status.Access, status.API} {
+	for _, reason := range []status.Reason{status.Limit, status.Quota, status.Priority, status.Admission, status.Config, status.Buffer, status.Access, status.API} {
 		require.Contains(t, manual, "| `"+string(reason)+"` |")
 	}
 

@@ -35,7 +35,7 @@ type part struct {
 
 // outdated says whether the pause pods that are there differ from those that would be made today.
 func (p *part) outdated() bool {
-	return p.deployment != nil && p.deployment.Annotations[factory.AnnotationTemplate] != p.hash
+	return p.unknown == nil && p.deployment != nil && p.deployment.Annotations[factory.AnnotationTemplate] != p.hash
 }
 
 // scene is a namespace at one time: what passes act on and previews tell of.

@@ -267,10 +267,10 @@ func (g *ground) allowed(rules []rbacv1.PolicyRule) *ground {
 	return &account
 }
 
-func (k *keeper) current() (*config.Config, <-chan struct{}) {
+func (k *keeper) current() (*config.Config, string, <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.cfg, k.changed
+	return k.cfg, "", k.changed
 }
 
 // reload puts another configuration into force.

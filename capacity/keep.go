@@ -29,15 +29,18 @@ func (t *term) keep(ctx context.Context, p *part) (time.Time, error) {
 	return next, err
 }
 
-// lasting says whether an error of a write stays until somebody does something about it.
+// lasting says whether an error of a write stays until somebody does something about it. What isn't found is the namespace.
 func lasting(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsAlreadyExists(err)
+	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsAlreadyExists(err)
 }
 
 // hold makes a capacity of this manager what it should be.
 func (t *term) hold(ctx context.Context, p *part) (time.Time, error) {
 	if p.anchor == nil {
 		anchor, err := t.createAnchor(ctx, p)
+		if err != nil {
+			t.refuseAnchor(p, refused(err))
+		}
 		if err != nil || anchor == nil {
 			return time.Time{}, err
 		}
@@ -57,6 +60,13 @@ func (t *term) hold(ctx context.Context, p *part) (time.Time, error) {
 		err = werr
 	}
 	return first(p.calendar.NextChange(p.now), d.LookAt, p.again), err
+}
+
+// refuseAnchor notes that a capacity can't have an anchor. There is no status then to say so in, so the metrics do, and keep
+// tells /readyz.
+func (t *term) refuseAnchor(p *part, trouble *status.Trouble) {
+	t.metrics.show(p, plan.Result{Wanted: plan.Plan(p.now, p.want, p.have).Wanted}, trouble)
+	t.tell(p, trouble)
 }
 
 // first is the earliest of times, of which zero ones are never.
@@ -126,6 +136,7 @@ func (t *term) status(p *part, r plan.Result, trouble *status.Trouble) status.St
 	s := status.Status{
 		Runner: p.runner.Name, Image: p.capacity.Image, Strategy: strategy(p.runner), Policy: p.calendar.At(p.now).InForce(),
 		Want: r.Wanted, Hold: r.Hold, IdleTime: p.want.IdleTime.String(), Trouble: trouble, Lease: t.home.String(),
+		ConfigError: t.rejected,
 	}
 	if change := p.calendar.NextChange(p.now); !change.IsZero() {
 		s.NextChange = new(change.UTC())

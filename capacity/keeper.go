@@ -42,8 +42,9 @@ type Keeper struct {
 	unkept  unkept.List
 }
 
-// Current is the configuration in force, and what is closed when another one is.
-type Current = func() (cfg *config.Config, changed <-chan struct{})
+// Current is the configuration in force, why the file as it is now isn't ("" where it is), and what is closed when either
+// changes.
+type Current = func() (cfg *config.Config, rejected string, changed <-chan struct{})
 
 const (
 	// lookAnyway bounds the time between two passes: timers stand still while a machine sleeps.
@@ -90,7 +91,8 @@ func (k *Keeper) Lead(ctx context.Context, current Current) {
 	defer t.hide()
 	retry := firstRetry
 	for ctx.Err() == nil {
-		cfg, changed := current()
+		cfg, rejected, changed := current()
+		t.rejected = rejected
 		next, err := t.pass(ctx, watching, cfg)
 		if err != nil && ctx.Err() == nil {
 			next, retry = retry, min(2*retry, maxRetry)
@@ -123,6 +125,7 @@ type term struct {
 	caches    map[string]*namespaceCache
 	classes   classes
 	specs     specs
+	rejected  string                            // why the configuration file as it is now isn't in force
 	names     atomic.Pointer[map[string]string] // of the runners of specs, by the label of their jobs; watches read it
 	watch     *stopwatch
 	memory    map[key]*memory

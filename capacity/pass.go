@@ -17,7 +17,7 @@ const notSeen = 200 * time.Millisecond
 // pass makes what is there what the configuration wants, and says when time alone will change that. watching ends with the
 // term.
 func (t *term) pass(ctx, watching context.Context, cfg *config.Config) (next time.Duration, err error) {
-	bad := t.adopt(cfg)
+	t.adopt(cfg)
 	if !t.noted {
 		if err := t.home.recall(ctx); err != nil {
 			return 0, err
@@ -28,10 +28,10 @@ func (t *term) pass(ctx, watching context.Context, cfg *config.Config) (next tim
 	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(configured, t.home.note.Namespaces()))))
 	// Before the first object is made there, so that whoever leads next knows where to look.
 	if err := t.home.write(ctx, all); err != nil {
-		return 0, errors.Join(bad, err)
+		return 0, err
 	}
 	next = lookAnyway
-	errs := []error{bad}
+	var errs []error
 	var left []string
 	for _, namespace := range all {
 		n, err := t.ensure(watching, namespace)
@@ -89,9 +89,7 @@ func (t *term) ensure(watching context.Context, namespace string) (*namespaceCac
 
 // sync makes a pass over a namespace. something says whether anything of this manager is in it.
 func (t *term) sync(ctx context.Context, namespace string, n *namespaceCache) (next time.Time, something bool, err error) {
-	if err := t.specs.measure(namespace, n); err != nil {
-		return time.Time{}, false, err
-	}
+	t.specs.measure(namespace, n)
 	var errs []error
 	if t.ledgers[namespace] == nil {
 		t.ledgers[namespace] = &ledger{}

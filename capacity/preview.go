@@ -60,18 +60,14 @@ type PreviewOptions struct {
 // cluster; it writes nothing. The rights needed are those to list pods, ConfigMaps and Deployments in the runners' namespaces.
 // Quotas and PriorityClasses that can't be seen bound nothing, as with a manager.
 func Previews(ctx context.Context, o PreviewOptions) ([]Preview, error) {
-	specs, err := specsOf(o.Config, o.Log)
-	if err != nil {
-		return nil, err
-	}
-	looked := map[string]*namespaceCache{}
+	specs, looked := specsOf(o.Config, o.Log), map[string]*namespaceCache{}
 	for _, namespace := range specs.namespaces() {
-		if looked[namespace], err = look(ctx, o.Client, namespace, o.Log); err != nil {
+		n, err := look(ctx, o.Client, namespace, o.Log)
+		if err != nil {
 			return nil, err
 		}
-		if err := specs.measure(namespace, looked[namespace]); err != nil {
-			return nil, err
-		}
+		looked[namespace] = n
+		specs.measure(namespace, n)
 	}
 	lease := cmp.Or(o.Lease, leaseOf(specs, looked))
 	for _, namespace := range leasenote.Noted(ctx, o.Client, lease, annotationNamespaces) {

@@ -30,8 +30,8 @@ func (l *ledger) see(quotas string, parts []*part) {
 
 // shareQuotas says what the quotas of the namespace leave each of its capacities.
 func (s scene) shareQuotas(parts []*part) {
-	// A buffer has no pods that a quota could count.
-	parts = slices.DeleteFunc(slices.Clone(parts), func(p *part) bool { return p.buffered() })
+	// A buffer has no pods that a quota could count, and of what isn't known nothing is held.
+	parts = slices.DeleteFunc(slices.Clone(parts), func(p *part) bool { return p.buffered() || p.unknown != nil })
 	quotas, versions := s.cache.resourceQuotas()
 	s.ledger.see(versions, parts)
 	claims := make([]plan.Claim, 0, len(parts))

@@ -1,8 +1,7 @@
 package capacity
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"log/slog"
 	"maps"
 	"slices"
@@ -26,6 +25,7 @@ type spec struct {
 	job      *corev1.Pod
 	pause    *corev1.Pod
 	measured string // the versions of the LimitRanges under which it is so large
+	unknown  error  // why it isn't known how large it is: nothing is held then. The other capacities have nothing to do with that
 }
 
 // buffered says whether the cluster autoscaler holds the room, and not pause pods.
@@ -38,14 +38,11 @@ type specs struct {
 }
 
 // adopt goes over to a configuration. What is the same in it as before has the same objects, so nothing happens to them.
-func (t *term) adopt(cfg *config.Config) error {
+func (t *term) adopt(cfg *config.Config) {
 	if t.specs.of == cfg {
-		return nil
+		return
 	}
-	next, err := specsOf(cfg, t.log)
-	if err != nil {
-		return err // what was in force stays so: half a configuration would end what it leaves out
-	}
+	next := specsOf(cfg, t.log)
 	for _, s := range t.specs.all {
 		if !next.has(s.key) {
 			t.unkept.Drop(s.key.what())
@@ -57,24 +54,18 @@ func (t *term) adopt(cfg *config.Config) error {
 		names[factory.RunnerLabel(s.runner)] = s.runner.Name
 	}
 	t.names.Store(&names)
-	return nil
 }
 
 // specsOf are the capacities that a configuration has.
-func specsOf(cfg *config.Config, log *slog.Logger) (specs, error) {
+func specsOf(cfg *config.Config, log *slog.Logger) specs {
 	found := specs{of: cfg}
-	var errs []error
 	seen := map[key]bool{}
 	for _, r := range cfg.Runners {
 		if !r.Managed() || !r.KeepsCapacity() {
 			continue
 		}
 		for _, image := range r.CapacityImages() {
-			s, err := specOf(r, image, nil)
-			if err != nil {
-				errs = append(errs, err)
-				continue
-			}
+			s := specOf(r, image, nil)
 			if seen[s.key] {
 				log.Warn("two entries of the configuration make one capacity: the first one holds", "capacity", s.key.name, "second", r)
 				continue
@@ -83,40 +74,33 @@ func specsOf(cfg *config.Config, log *slog.Logger) (specs, error) {
 			found.all = append(found.all, s)
 		}
 	}
-	return found, errors.Join(errs...)
+	return found
 }
 
 // measure makes the room of a namespace's capacities as large as jobs are there under its LimitRanges.
-func (s specs) measure(namespace string, n *namespaceCache) error {
+func (s specs) measure(namespace string, n *namespaceCache) {
 	ranges, seen := n.limitRanges()
 	for _, one := range s.all {
 		if one.key.namespace != namespace || one.measured == seen {
 			continue
 		}
-		fresh, err := specOf(one.runner, one.capacity.Image, ranges)
-		if err != nil {
-			return err
-		}
-		*one, one.measured = *fresh, seen
+		*one, one.measured = *specOf(one.runner, one.capacity.Image, ranges), seen
 	}
-	return nil
 }
 
-func specOf(r config.Runner, image string, ranges []*corev1.LimitRange) (*spec, error) {
-	schedule, err := r.CapacitySchedule(image)
-	if err != nil {
-		return nil, err
-	}
+func specOf(r config.Runner, image string, ranges []*corev1.LimitRange) *spec {
+	schedule, unread := r.CapacitySchedule(image)
 	c, err := factory.CapacityOf(r, image, ranges, patch.Apply)
-	if err != nil {
-		return nil, fmt.Errorf("%s: room for its jobs: %w", r, err)
+	s := &spec{key: key{c.Namespace, c.Name}, runner: r, capacity: c, calendar: cron.Calendar{Schedule: schedule}}
+	if s.unknown = cmp.Or(unread, err); s.unknown != nil {
+		return s
 	}
-	s := &spec{key: key{c.Namespace, c.Name}, runner: r, capacity: c, calendar: cron.Calendar{Schedule: schedule}, hash: c.Hash()}
+	s.hash = c.Hash()
 	s.pause = &corev1.Pod{Spec: c.Template.Spec}
 	s.job = s.pause.DeepCopy() // as large, and for quotas of another class
 	s.job.Spec.PriorityClassName = c.Job.Class
 	s.job.Spec.ActiveDeadlineSeconds = new(int64(1)) // any: it is how quotas tell what ends
-	return s, nil
+	return s
 }
 
 // namespaces are those of all capacities, sorted.

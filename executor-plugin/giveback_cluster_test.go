@@ -68,7 +68,7 @@ func TestAQuotaThatPausePodsUseUp(t *testing.T) {
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	var led sync.WaitGroup
-	led.Go(func() { keeper.Lead(ctx, func() (*config.Config, <-chan struct{}) { return loaded, nil }) })
+	led.Go(func() { keeper.Lead(ctx, func() (*config.Config, string, <-chan struct{}) { return loaded, "", nil }) })
 	defer func() { stop(); led.Wait() }()
 	pausing := func(t require.TestingT) []corev1.Pod {
 		pods, err := g.pods().List(context.WithoutCancel(ctx), metav1.ListOptions{LabelSelector: factory.LabelCapacity, FieldSelector: "status.phase=Running"})

@@ -44,8 +44,9 @@ type Options struct {
 
 // Beside is what else is to be done by one manager only, beside pools.
 type Beside interface {
-	// Lead runs in each of this manager's terms. It has to return when ctx ends; no other manager leads before.
-	Lead(ctx context.Context, current func() (cfg *config.Config, changed <-chan struct{}))
+	// Lead runs in each of this manager's terms. It has to return when ctx ends; no other manager leads before. current is the
+	// configuration in force, why the file as it is now isn't ("" where it is), and what is closed when either changes.
+	Lead(ctx context.Context, current func() (cfg *config.Config, rejected string, changed <-chan struct{}))
 	// Unkept are lines for /readyz: what can't be kept at all.
 	Unkept() []string
 }

@@ -76,7 +76,7 @@ type configs struct {
 	mu       sync.Mutex
 	setup    *setup
 	rejected string        // why the file as it is now isn't in force; "" where it is
-	changed  chan struct{} // closed when another configuration comes into force
+	changed  chan struct{} // closed when another configuration comes into force, or is rejected
 	wake     func()        // tells the leader's worker of a change; nil while this manager doesn't lead
 }
 
@@ -93,11 +93,11 @@ func (c *configs) now() *setup {
 	return c.setup
 }
 
-// current is the configuration in force, and what is closed when another one is.
-func (c *configs) current() (*config.Config, <-chan struct{}) {
+// current is what Beside.Lead is told.
+func (c *configs) current() (*config.Config, string, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.setup.config, c.changed
+	return c.setup.config, c.rejected, c.changed
 }
 
 // trouble is why the file as it is now isn't in force, "" where it is.
@@ -129,10 +129,15 @@ func (c *configs) take(r Reload, prepare func(*setup)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.setup, c.rejected = next, ""
-	close(c.changed)
-	c.changed = make(chan struct{})
+	c.tell()
 	c.metrics.reloaded(c.clock.Now())
 	c.log.Info("another configuration is in force", "pools", len(next.pools))
+}
+
+// tell tells whoever follows of a change. The caller holds the lock.
+func (c *configs) tell() {
+	close(c.changed)
+	c.changed = make(chan struct{})
 	if c.wake != nil {
 		c.wake()
 	}
@@ -149,9 +154,7 @@ func (c *configs) reject(err error) {
 	c.rejected = text
 	c.log.Error("the configuration file has changed and can't be used; the configuration before stays in force until it is mended",
 		"error", err)
-	if c.wake != nil {
-		c.wake()
-	}
+	c.tell()
 }
 
 // maxConfigError bounds what a file's problems may take of an anchor, in bytes.

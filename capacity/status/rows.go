@@ -38,6 +38,7 @@ type Row struct {
 	ScheduledMedian *float64 `json:"scheduled_median_seconds,omitempty"`
 	ScheduledMost   *float64 `json:"scheduled_most_seconds,omitempty"`
 	Lease           string   `json:"lease,omitempty"`
+	ConfigError     string   `json:"config_error,omitempty"` // why its manager can't use the configuration as it is now
 	Paused          bool     `json:"paused"`
 	Drained         bool     `json:"drained"`
 }
@@ -53,7 +54,7 @@ func Rows(anchors []corev1.ConfigMap, pauses, jobs []corev1.Pod) []Row {
 		s, err := Of(a)
 		r := Row{
 			Namespace: a.Namespace, Name: a.Name, Runner: cmp.Or(s.Runner, a.Labels[factory.LabelRunner]), Image: s.Image,
-			Strategy: s.Strategy, Policy: s.Policy, Want: s.Want, Hold: s.Hold, NextChange: s.NextChange, Trouble: s.Trouble, Lease: s.Lease,
+			Strategy: s.Strategy, Policy: s.Policy, Want: s.Want, Hold: s.Hold, NextChange: s.NextChange, Trouble: s.Trouble, Lease: s.Lease, ConfigError: s.ConfigError,
 			Drained: a.Annotations[factory.AnnotationDrained] == "true",
 		}
 		r.Paused = !r.Drained && a.Annotations[factory.AnnotationPaused] == "true"

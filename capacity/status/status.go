@@ -26,6 +26,8 @@ type Status struct {
 	NextChange *time.Time `json:"next_change,omitempty"` // when another policy comes into force
 	Trouble    *Trouble   `json:"trouble,omitempty"`
 	Lease      string     `json:"lease,omitempty"` // of the managers, namespace/name
+	// ConfigError is why the manager can't use the configuration file as it is now; the one before stays in force.
+	ConfigError string `json:"config_error,omitempty"`
 }
 
 // Trouble is why less is held than is wanted, as far as the manager knows; that pause pods wait for a node is said by the
@@ -45,6 +47,7 @@ const (
 	Quota     Reason = "Quota"     // a ResourceQuota leaves no room, or none beside the headroom for jobs
 	Priority  Reason = "Priority"  // the PriorityClass is missing, or jobs couldn't preempt it
 	Admission Reason = "Admission" // the API server refuses the pause pods
+	Config    Reason = "Config"    // how large a job is can't be worked out of the configuration
 	Buffer    Reason = "Buffer"    // the cluster has no CapacityBuffers, or no autoscaler that provides for ours
 	Access    Reason = "Access"    // the manager lacks a permission
 	API       Reason = "API"       // the API server can't do what is asked

@@ -118,3 +118,58 @@ func TestReadyzNamesTheCapacityOfAnotherManager(t *testing.T) {
 	require.NoError(t, c.CoordinationV1().Leases(c.namespace).Delete(t.Context(), "idlecount", metav1.DeleteOptions{}))
 	require.Eventually(t, func() bool { code, _ := m.get("/readyz"); return code == http.StatusOK }, time.Minute, 50*time.Millisecond, "%s", m.log)
 }
+
+// TestABrokenPatchKeepsTheConfigurationBefore in force, as any broken file does, and the capacity's status says so.
+func TestABrokenPatchKeepsTheConfigurationBefore(t *testing.T) {
+	c := onCluster(t)
+	file := filepath.Join(t.TempDir(), "config.toml")
+	write := func(idle int, patch string) {
+		t.Helper()
+		require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(`
+[[runners]]
+  name = "ci"
+  url = "https://gitlab.example.com"
+  token = "glrt-abcdefghijklmnopqrst"
+  executor = "kubernetes"
+  feature_flags = {FF_USE_ADVANCED_POD_SPEC_CONFIGURATION = true}
+  [runners.kubernetes]
+    namespace = %q
+    cpu_request = "1"
+    idle_strategy = "pause"
+    idle_count = %d
+    idle_entrypoint_image = "registry.invalid/entrypoint:1"
+    node_selector = {"idlecount.dev/test" = "none"}
+    [[runners.kubernetes.pod_spec]]
+      patch = %q
+`, c.namespace, idle, patch)), 0o600))
+	}
+	write(2, "{}")
+	m := c.run(t, file, c.namespace)
+	held := func() capacitystatus.Status {
+		anchor, err := c.CoreV1().ConfigMaps(c.namespace).Get(t.Context(), "abcdefghi-pause", metav1.GetOptions{})
+		if err != nil {
+			return capacitystatus.Status{}
+		}
+		s, err := capacitystatus.Of(anchor)
+		require.NoError(t, err)
+		return s
+	}
+	await := func(what string, is func(capacitystatus.Status) bool) {
+		t.Helper()
+		require.Eventually(t, func() bool { return is(held()) }, time.Minute, 50*time.Millisecond, "%s:\n%s", what, m.log)
+	}
+	await("room for two", func(s capacitystatus.Status) bool { return s.Hold == 2 && s.ConfigError == "" })
+	write(5, "nodeSelector: 5")
+	says := file + ": runners[0].kubernetes.pod_spec[0].patch: makes no pod of the pod of a job"
+	await("it stays, and its status says why", func(s capacitystatus.Status) bool {
+		return s.Hold == 2 && s.Trouble == nil && strings.Contains(s.ConfigError, says)
+	})
+	_, body := m.get("/metrics")
+	require.Contains(t, body, "idlecount_config_last_reload_successful 0")
+	require.Contains(t, m.log.String(), "the configuration before stays in force")
+	code, _, stderr := idlecount(t.Context(), "status", "-n", c.namespace, "--kubeconfig", c.kubeconfig)
+	require.Zero(t, code, stderr)
+	require.Contains(t, stderr, "warning: the manager can't use its configuration as it is now and goes on with the one before: "+says)
+	write(3, "{}")
+	await("mended", func(s capacitystatus.Status) bool { return s.Hold == 3 && s.ConfigError == "" })
+}

@@ -134,12 +134,8 @@ func (o *statusOptions) warn(list statusList) {
 			say(o.ErrOut, "warning: "+w)
 		}
 	}
-	var said []string
-	for _, p := range list.Pools {
-		if p.ConfigError != "" && !slices.Contains(said, p.ConfigError) { // the same for all pools of a manager
-			said = append(said, p.ConfigError)
-			say(o.ErrOut, "warning: the manager can't use its configuration as it is now and goes on with the one before: "+oneLine(p.ConfigError))
-		}
+	for _, broken := range list.configErrors() {
+		say(o.ErrOut, "warning: the manager can't use its configuration as it is now and goes on with the one before: "+oneLine(broken))
 	}
 }
 

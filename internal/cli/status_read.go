@@ -55,6 +55,23 @@ func (l statusList) leases() []string {
 	return named
 }
 
+// configErrors are those that pools and capacities name, each once: all of a manager's have the same.
+func (l statusList) configErrors() []string {
+	var said []string
+	add := func(text string) {
+		if text != "" && !slices.Contains(said, text) {
+			said = append(said, text)
+		}
+	}
+	for _, p := range l.Pools {
+		add(p.ConfigError)
+	}
+	for _, c := range l.Capacity {
+		add(c.ConfigError)
+	}
+	return said
+}
+
 // picture is what the cluster holds at a time of what was asked for.
 type picture struct {
 	anchors    []corev1.ConfigMap // of pools
