@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -28,7 +30,28 @@ func TestWhatIsKeptForARunner(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, room, 2)
 	require.Equal(t, "big:1", room[1].image)
-	pools, err := configuredPools(&config.Config{Runners: []config.Runner{r}})
+	list, err := configuredBy(&config.Config{Runners: []config.Runner{r}}, time.Time{})
 	require.NoError(t, err)
-	require.Empty(t, pools)
+	require.Empty(t, list.Pools)
+	require.Len(t, list.Capacity, 2)
+}
+
+// TestWhatIsSaidOfAValidFile counts room for jobs as it counts pools, by the policy in force.
+func TestWhatIsSaidOfAValidFile(t *testing.T) {
+	cfg, err := config.Load([]string{"testdata/config/room.toml"})
+	require.NoError(t, err)
+	for at, now := range map[string]int{"2026-03-02T12:00:00+01:00": 10 + 10 + 1 + 2 + 1, "2026-03-01T12:00:00+01:00": 2 + 2 + 1 + 2 + 1} {
+		clock, err := time.Parse(time.RFC3339, at)
+		require.NoError(t, err)
+		list, err := configuredBy(cfg, clock)
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprintf("1 pool, 5 capacities with room for %d now", now), list.String())
+		require.Equal(t, configuredCapacity{
+			Name: "zyxwvutsr-pause", Namespace: "nightly", Runner: "beside", Strategy: config.StrategyPause,
+			IdleCount: 2, IdleTime: "30m0s", Policies: 1, Now: 2,
+		}, list.Capacity[3])
+		list.Pools, list.Capacity = nil, list.Capacity[:1]
+		require.Equal(t, fmt.Sprintf("1 capacity with room for %d now", list.Capacity[0].Now), list.String())
+	}
+	require.Equal(t, "0 pools", configuredList{}.String())
 }

@@ -3,14 +3,19 @@ package cli
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"strings"
+	"time"
 
 	"github.com/hashicorp/go-multierror"
 	"github.com/spf13/cobra"
 
 	"idlecount.dev/idlecount/capacity"
+	"idlecount.dev/idlecount/capacity/patch"
 	"idlecount.dev/idlecount/config"
+	"idlecount.dev/idlecount/cron"
 	"idlecount.dev/idlecount/factory"
 )
 
@@ -78,37 +83,85 @@ type configuredPool struct {
 	Policies  int    `json:"policies"` // how many [[idle_policy]] tables may change that
 }
 
-// configuredPools resolves the pools of a configuration: one for each image of each runner that may ever want idle pods.
-func configuredPools(cfg *config.Config) ([]configuredPool, error) {
-	pools := []configuredPool{}
+// configuredCapacity is room for jobs that a configuration asks for.
+type configuredCapacity struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	Runner    string `json:"runner"`
+	Image     string `json:"image,omitempty"` // the only job image that it is for
+	Strategy  string `json:"strategy"`
+	IdleCount int    `json:"idle_count"` // of the table itself, when no policy matches
+	IdleTime  string `json:"idle_time"`
+	Policies  int    `json:"policies"`
+	Now       int    `json:"now"` // what the policy in force wants
+}
+
+// configuredList is what `validate` prints as JSON.
+type configuredList struct {
+	Pools    []configuredPool     `json:"pools"`
+	Capacity []configuredCapacity `json:"capacity,omitempty"`
+}
+
+// configuredBy resolves what a configuration asks for: a pool for each image of each runner that may ever want idle pods, and
+// the capacities that may ever want room.
+func configuredBy(cfg *config.Config, now time.Time) (configuredList, error) {
+	list := configuredList{Pools: []configuredPool{}}
 	var errs *multierror.Error
 	for _, r := range cfg.Runners {
 		if !r.Managed() {
 			continue
 		}
-		if !r.KeepsPods() {
-			continue
+		all, err := keptFor(r)
+		if err != nil {
+			errs = multierror.Append(errs, err)
 		}
-		for _, image := range r.IdleImages() {
-			schedule, err := r.ScheduleFor(image)
-			if err != nil {
-				errs = multierror.Append(errs, err)
-				continue
+		for _, k := range all {
+			if k.schedule.EverWants() {
+				errs = multierror.Append(errs, list.add(r, k, now))
 			}
-			if !schedule.EverWants() {
-				continue
-			}
-			shape, err := factory.ShapeOf(r, factory.Job{Image: image})
-			if err != nil {
-				errs = multierror.Append(errs, err)
-				continue
-			}
-			pools = append(pools, configuredPool{
-				Name: factory.PoolName(r, shape), Namespace: r.Kubernetes.Namespace, Runner: r.Name,
-				Image: image, Shape: shape.Hash(),
-				IdleCount: schedule.Default.IdleCount, IdleTime: schedule.Default.IdleTime.String(), Policies: len(schedule.Policies),
-			})
 		}
 	}
-	return pools, errs.ErrorOrNil()
+	return list, errs.ErrorOrNil()
+}
+
+func (l *configuredList) add(r config.Runner, k kept, now time.Time) error {
+	table := k.schedule.Default
+	if k.strategy == config.StrategyPods {
+		shape, err := factory.ShapeOf(r, factory.Job{Image: k.image})
+		if err != nil {
+			return err
+		}
+		l.Pools = append(l.Pools, configuredPool{
+			Name: factory.PoolName(r, shape), Namespace: r.Kubernetes.Namespace, Runner: r.Name, Image: k.image, Shape: shape.Hash(),
+			IdleCount: table.IdleCount, IdleTime: table.IdleTime.String(), Policies: len(k.schedule.Policies),
+		})
+		return nil
+	}
+	c, err := factory.CapacityOf(r, k.image, nil, patch.Apply)
+	if err != nil {
+		return err
+	}
+	calendar := cron.Calendar{Schedule: k.schedule}
+	l.Capacity = append(l.Capacity, configuredCapacity{
+		Name: c.Name, Namespace: c.Namespace, Runner: r.Name, Image: c.Image, Strategy: k.strategy,
+		IdleCount: table.IdleCount, IdleTime: table.IdleTime.String(), Policies: len(k.schedule.Policies),
+		Now: calendar.At(now).IdleCount,
+	})
+	return nil
+}
+
+// String is one line about all.
+func (l configuredList) String() string {
+	var parts []string
+	if len(l.Pools) > 0 || len(l.Capacity) == 0 {
+		parts = append(parts, count(len(l.Pools), "pool"))
+	}
+	if len(l.Capacity) > 0 {
+		now := 0
+		for _, c := range l.Capacity {
+			now += c.Now
+		}
+		parts = append(parts, fmt.Sprintf("%s with room for %d now", count(len(l.Capacity), "capacity"), now))
+	}
+	return strings.Join(parts, ", ")
 }

@@ -22,7 +22,7 @@ func TestTheManualHasEveryField(t *testing.T) {
 	for _, of := range []reflect.Type{
 		reflect.TypeFor[statusList](), reflect.TypeFor[status.Pool](), reflect.TypeFor[status.Pod](), reflect.TypeFor[status.Shortfall](),
 		reflect.TypeFor[status.Manager](), reflect.TypeFor[capacitystatus.Row](), reflect.TypeFor[modeResult](), reflect.TypeFor[modeList](), reflect.TypeFor[planList](), reflect.TypeFor[capacity.Preview](), reflect.TypeFor[scheduleList](), reflect.TypeFor[timetable](), reflect.TypeFor[slot](),
-		reflect.TypeFor[note](), reflect.TypeFor[pool.Preview](), reflect.TypeFor[pool.PreviewDeletion](), reflect.TypeFor[preflight.Result](), reflect.TypeFor[configuredPool](), reflect.TypeFor[build](),
+		reflect.TypeFor[note](), reflect.TypeFor[pool.Preview](), reflect.TypeFor[pool.PreviewDeletion](), reflect.TypeFor[preflight.Result](), reflect.TypeFor[configuredPool](), reflect.TypeFor[configuredCapacity](), reflect.TypeFor[build](),
 	} {
 		for field := range of.Fields() {
 			if !field.IsExported() {

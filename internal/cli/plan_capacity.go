@@ -19,17 +19,13 @@ func capacitySummary(previews []capacity.Preview) string {
 			rolls++
 		}
 	}
-	text := strconv.Itoa(len(previews)) + " capacities: "
-	if len(previews) == 1 {
-		text = "1 capacity: "
-	}
 	var parts []string
 	add := adder(&parts)
 	add(more > 0, "room for "+count(more, "more job"))
 	add(less > 0, fmt.Sprintf("room for %d fewer", less))
 	add(rolls > 0, fmt.Sprintf("%d to roll out", rolls))
 	add(len(parts) == 0, "nothing to change")
-	return text + strings.Join(parts, ", ")
+	return count(len(previews), "capacity") + ": " + strings.Join(parts, ", ")
 }
 
 func writeCapacityPlan(b *strings.Builder, previews []capacity.Preview, wide bool, now time.Time) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -18,10 +19,11 @@ type validateOptions struct {
 	genericiooptions.IOStreams
 	files  []string
 	output string
+	now    func() time.Time
 }
 
 func newValidate(streams genericiooptions.IOStreams) *cobra.Command {
-	o := &validateOptions{IOStreams: streams}
+	o := &validateOptions{IOStreams: streams, now: time.Now}
 	cmd := &cobra.Command{
 		Use:   "validate",
 		Short: "Check a config.toml and name every problem in it",
@@ -31,7 +33,7 @@ Every problem is named at once, one a line on stderr, with its file and path ("e
 and has no effect, or looks misspelt ("warning: ..."). [runners.custom] is checked too: whether GitLab Runner
 calls idlecount-executor for each stage as it can be called. The exit code is 1 if there is an error; warnings
 alone leave it 0.
--o json prints the pools that the configuration asks for. The files are all that is read: no cluster is asked.`,
+-o json prints the pools and capacities that the configuration asks for. The files are all that is read: no cluster is asked.`,
 		Example: `  idlecount validate --config config.toml
 
   # GitLab's file, and idlecount's keys in one of their own
@@ -80,9 +82,9 @@ func (o *validateOptions) run(ctx context.Context) error {
 	for _, w := range r.warnings {
 		say(o.ErrOut, "warning: "+w.Error())
 	}
-	var pools []configuredPool
+	var list configuredList
 	if r.err == nil {
-		pools, r.err = configuredPools(r.cfg)
+		list, r.err = configuredBy(r.cfg, o.now())
 	}
 	if r.err != nil {
 		for _, problem := range problems(r.err) {
@@ -90,16 +92,14 @@ func (o *validateOptions) run(ctx context.Context) error {
 		}
 		return errReported
 	}
-	say(o.ErrOut, o.summary(r.cfg, len(pools)))
+	say(o.ErrOut, o.summary(r.cfg, list))
 	if o.output == "json" {
-		return writeJSON(o.Out, struct {
-			Pools []configuredPool `json:"pools"`
-		}{pools})
+		return writeJSON(o.Out, list)
 	}
 	return nil
 }
 
-func (o *validateOptions) summary(cfg *config.Config, pools int) string {
+func (o *validateOptions) summary(cfg *config.Config, list configuredList) string {
 	var names []string
 	for _, f := range o.files {
 		names = append(names, filepath.Base(f))
@@ -114,12 +114,15 @@ func (o *validateOptions) summary(cfg *config.Config, pools int) string {
 	if len(names) > 1 {
 		verb = "are"
 	}
-	return fmt.Sprintf("%s %s valid: %s with [runners.kubernetes], %s", strings.Join(names, " and "), verb, count(runners, "runner"), count(pools, "pool"))
+	return fmt.Sprintf("%s %s valid: %s with [runners.kubernetes], %s", strings.Join(names, " and "), verb, count(runners, "runner"), list)
 }
 
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
+	}
+	if stem, ok := strings.CutSuffix(noun, "y"); ok { // a capacity
+		return fmt.Sprintf("%d %sies", n, stem)
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
