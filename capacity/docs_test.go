@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,8 @@ import (
 
 	"idlecount.dev/idlecount/capacity"
 	"idlecount.dev/idlecount/capacity/status"
+	"idlecount.dev/idlecount/config"
+	"idlecount.dev/idlecount/cron"
 )
 
 // TestTheDocumentation: docs/capacity.md has every field, reason and metric, and names only tests that there are.
@@ -63,4 +66,36 @@ func TestTheDocumentation(t *testing.T) {
 	for _, m := range named {
 		require.Contains(t, tests.String(), "func "+m[1]+"(", "no such test")
 	}
+}
+
+// TestTheTwoTablesMeanTheSame: GitLab's policies in the manual, and what it says that they become. Where GitLab Runner's own
+// executor doesn't act on the first they are read as it reads them.
+func TestTheTwoTablesMeanTheSame(t *testing.T) {
+	page, err := os.ReadFile("../docs/capacity.md")
+	require.NoError(t, err)
+	_, section, _ := strings.Cut(string(page), "## Coming from GitLab's pause pods")
+	section, _, _ = strings.Cut(section, "\n## ")
+	blocks := regexp.MustCompile("(?s)```toml\n(.*?)```").FindAllStringSubmatch(section, -1)
+	require.Len(t, blocks, 2)
+	calendar := func(executor, strategy, table string) (cron.Calendar, int) {
+		path := filepath.Join(t.TempDir(), "config.toml")
+		head := "[[runners]]\nname = \"ci\"\ntoken = \"glrt-abcdefghijklmnopqrst\"\nexecutor = \"" + executor + "\"\n"
+		require.NoError(t, os.WriteFile(path, []byte(head+strategy+table), 0o600))
+		cfg, err := config.Load([]string{path})
+		require.NoError(t, err)
+		schedule, err := cfg.Runners[0].CapacitySchedule("")
+		require.NoError(t, err)
+		return cron.Calendar{Schedule: schedule}, cfg.Runners[0].Kubernetes.Autoscaler.MaxPausePods
+	}
+	theirs, most := calendar("custom", "[runners.kubernetes]\nidle_strategy = \"pause\"\nimage = \"job:1\"\n", blocks[0][1])
+	ours, ourMost := calendar("kubernetes", "", blocks[1][1])
+	require.Equal(t, most, ourMost)
+	counts := map[int]bool{}
+	for hour := range 7 * 24 {
+		at := monday.Add(time.Duration(hour) * time.Hour)
+		want := theirs.At(at)
+		require.Equal(t, want.Values, ours.At(at).Values, "%s", at)
+		counts[want.IdleCount] = true
+	}
+	require.Len(t, counts, 3, "both policies, and neither")
 }

@@ -57,7 +57,13 @@ func (c *checker) autoscaler() {
 	}
 	const table = "kubernetes.autoscaler"
 	if c.runner.Executor == executorKubernetes { // and has keys of ours, else nobody would look at it
-		c.warn(table, `is acted on by GitLab Runner itself with executor = "kubernetes": it keeps pause pods beside what idlecount keeps`)
+		if idle, room := c.runner.mostKept(); idle+room == 0 {
+			c.warn(table, `has policies, on which GitLab Runner itself acts with executor = "kubernetes", and idlecount keeps nothing: `+
+				`for room that idlecount keeps move them to [[runners.kubernetes.idle_policy]]`)
+			return
+		}
+		c.warn(table, `has policies, on which GitLab Runner itself acts with executor = "kubernetes": it keeps pause pods beside what idlecount keeps; `+
+			`take them away, or move them to [[runners.kubernetes.idle_policy]]`)
 		return
 	}
 	var both []string

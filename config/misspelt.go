@@ -45,7 +45,13 @@ func (s *speller) misspelt(file, path string, keys map[string]any, known keyTree
 			if !s.spend() {
 				continue
 			}
-			if near, ok := nearest(key, names); ok {
+			if near, ok := misplaced(key, known); ok {
+				message := "belongs into [runners.kubernetes.autoscaler]; here nothing reads it"
+				if near != key {
+					message = "unknown key, which nothing reads: did you mean " + near + " of [runners.kubernetes.autoscaler]?"
+				}
+				list = append(list, misspelling{Problem{File: file, Path: at, Message: message}, near})
+			} else if near, ok := similar(key, names); ok {
 				list = append(list, misspelling{Problem{File: file, Path: at, Message: "unknown key, which nothing reads: did you mean " + near + "?"}, near})
 			}
 			continue
@@ -63,6 +69,29 @@ func (s *speller) misspelt(file, path string, keys map[string]any, known keyTree
 		}
 	}
 	return list
+}
+
+// misplaced finds the key of the autoscaler's table, if there is one in this one, that was probably meant. Most of its keys are
+// about pause pods by their names.
+func misplaced(key string, known keyTree) (near string, ok bool) {
+	if !strings.Contains(strings.ToLower(key), "pause_pod") {
+		return "", false
+	}
+	return similar(key, sortedKeys(known["autoscaler"]))
+}
+
+// similar finds the name that was probably meant: one that is near, or has one more word at its end.
+func similar(key string, names []string) (string, bool) {
+	if near, ok := nearest(key, names); ok {
+		return near, true
+	}
+	for _, name := range names {
+		word, ok := strings.CutPrefix(name, fold(key)+"_")
+		if ok && !strings.Contains(word, "_") && len(key) > 3*len(word) {
+			return name, true
+		}
+	}
+	return "", false
 }
 
 // misspeltRunners finds [[runner]], and [runner.kubernetes], at the top of a file: the runner, or its table, would not be there.

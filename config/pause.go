@@ -72,7 +72,49 @@ func (r Runner) QuotaHeadroom() int {
 
 // foreign says that idlecount never makes a pod for the runner's jobs: it holds room for those of another executor, whose
 // images and folders are none of its business.
-func (r Runner) foreign() bool { return r.Executor != ExecutorCustom && !r.KeepsPods() }
+func (r Runner) foreign() bool {
+	if r.Executor == ExecutorCustom {
+		return false
+	}
+	return !r.KeepsPods() || r.KeepsCapacity() && !r.wantsPods()
+}
+
+// wantsPods says whether idle pods of any image may be wanted, whatever images there are.
+func (r Runner) wantsPods() bool {
+	count, factor := r.wants("")
+	return count > 0 || factor > 0 || slices.ContainsFunc(r.Kubernetes.IdleOverrides, func(o IdleImage) bool {
+		return o.IdleCount != nil && *o.IdleCount > 0
+	})
+}
+
+// mostKept is how many idle pods of all images, and for how many jobs room, the policies want at most. Where a scale_factor
+// alone wants some it is 1, whatever it will be.
+func (r Runner) mostKept() (idle, room int) {
+	sum := func(images []string) (all int) {
+		for _, image := range images {
+			n, factor := r.wants(image)
+			if n == 0 && factor > 0 {
+				n = 1
+			}
+			all += n
+		}
+		return all
+	}
+	if !r.KeepsPods() {
+		return 0, sum(r.CapacityImages())
+	}
+	images := r.IdleImages()
+	if len(images) == 0 {
+		images = []string{""} // still to be named
+	}
+	room = r.Kubernetes.IdlePauseCount
+	for _, p := range r.Kubernetes.IdlePolicies {
+		if p.IdlePauseCount != nil {
+			room = max(room, *p.IdlePauseCount)
+		}
+	}
+	return sum(images), room
+}
 
 // pause checks what is about room that is kept for jobs.
 func (c *checker) pause() {
@@ -91,10 +133,31 @@ func (c *checker) pause() {
 		c.warn("kubernetes.idle_quota_headroom", "has no effect: no pause pods are kept")
 	}
 	c.patches()
+	c.bounds()
+	if !c.runner.KeepsPods() && !c.setAnywhere("idle_count", "scale_factor") && len(k.Autoscaler.Policies) == 0 &&
+		!slices.ContainsFunc(k.IdleOverrides, func(o IdleImage) bool { return o.IdleCount != nil }) {
+		c.warn("kubernetes.idle_strategy", "is %q, and no room is kept: neither idle_count nor scale_factor is set here or in an idle_policy", k.IdleStrategy)
+	}
 	requests := []string{k.CPURequest, k.CPULimit, k.MemoryRequest, k.MemoryLimit, k.PodCPURequest, k.PodMemoryRequest}
 	unsized := !slices.ContainsFunc(requests, func(q string) bool { return q != "" })
 	if c.runner.KeepsCapacity() && unsized && (len(k.PodSpec) == 0 || !c.runner.FollowsPodSpec()) {
 		c.warn("kubernetes.cpu_request", "is not set, nor is memory_request: a pause pod is as large as a job's pod, and one that requests nothing holds nothing")
+	}
+}
+
+// bounds warns where less room is allowed than is wanted. That of idle pods alone is judged with them.
+func (c *checker) bounds() {
+	idle, room := c.runner.mostKept()
+	if room == 0 || idle+room > maxIdleCount { // which is an error of its own
+		return
+	}
+	if limit := c.runner.Limit; limit > 0 && room > limit {
+		c.warn("limit", "is %d: it also bounds room for jobs, which is wanted for up to %d", limit, room)
+	} else if limit > 0 && idle <= limit && idle+room > limit {
+		c.warn("limit", "is %d: it bounds idle pods and room for jobs together, of which up to %d and %d are wanted", limit, idle, room)
+	}
+	if most := c.runner.Kubernetes.Autoscaler.MaxPausePods; most > 0 && room > most {
+		c.warn("kubernetes.autoscaler.max_pause_pods", "is %d, and room is wanted for up to %d", most, room)
 	}
 }
 

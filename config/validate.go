@@ -79,10 +79,10 @@ func (c *checker) identity() {
 		c.wrong("shell", "%q is not supported: use bash or sh", r.Shell)
 	}
 	switch {
-	case r.Executor == ExecutorCustom, !r.KeepsPods(): // any job finds the room that is kept for it
+	case r.Executor == ExecutorCustom, r.foreign(): // any job finds the room that is kept for it
 	case r.Executor == executorKubernetes:
 		c.warn("executor", `is "kubernetes": GitLab Runner's own executor makes its own pods and will never claim an idle one; `+
-			`only "custom" does, with idlecount-executor in [runners.custom]`)
+			`only "custom" does, with idlecount-executor in [runners.custom]; or set idle_strategy = "pause", which keeps room for the pods that it makes`)
 	default:
 		c.warn("executor", `is %q: its jobs will never claim an idle pod; only "custom" does, with idlecount-executor in [runners.custom]`,
 			r.Executor)
