@@ -134,6 +134,12 @@ func (c *checker) pause() {
 	}
 	c.patches()
 	c.bounds()
+	c.nothing()
+}
+
+// nothing warns of a strategy by which nothing is kept, and of room that holds nothing.
+func (c *checker) nothing() {
+	k := c.runner.Kubernetes
 	if !c.runner.KeepsPods() && !c.setAnywhere("idle_count", "scale_factor") && len(k.Autoscaler.Policies) == 0 &&
 		!slices.ContainsFunc(k.IdleOverrides, func(o IdleImage) bool { return o.IdleCount != nil }) {
 		c.warn("kubernetes.idle_strategy", "is %q, and no room is kept: neither idle_count nor scale_factor is set here or in an idle_policy", k.IdleStrategy)
