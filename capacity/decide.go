@@ -60,9 +60,13 @@ func boundTrouble(p *part, r plan.Result) *status.Trouble {
 		}
 		return &status.Trouble{Reason: status.Limit, Message: fmt.Sprintf("%s leaves room for %d beside the runner's jobs and idle pods", what, r.Hold)}
 	case plan.Quota:
+		more := "jobs"
+		if p.runner.QuotaHeadroom() == 1 {
+			more = "job"
+		}
 		return &status.Trouble{Reason: status.Quota, Message: fmt.Sprintf(
-			"the ResourceQuotas of namespace %s leave room for %d; room for %d more jobs is kept free (idle_quota_headroom)",
-			p.key.namespace, r.Hold, p.runner.QuotaHeadroom())}
+			"the ResourceQuotas of namespace %s leave room for %d; room for %d more %s is kept free (idle_quota_headroom)",
+			p.key.namespace, r.Hold, p.runner.QuotaHeadroom(), more)}
 	case plan.Jobs:
 		return &status.Trouble{Reason: status.Quota, Message: fmt.Sprintf(
 			"a quota refused the pods of jobs, whose drivers asked for room; %d pause pods are left, the others come back within seconds", r.Hold)}

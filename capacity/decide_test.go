@@ -95,3 +95,10 @@ func TestClassesAreAskedForAgain(t *testing.T) {
 	require.True(t, classes{err: forbidden}.know([]string{"a"}))
 	require.False(t, classes{err: errors.New("away")}.know(nil))
 }
+
+func TestTheRoomThatAQuotaLeavesIsCounted(t *testing.T) {
+	for headroom, says := range map[int]string{1: "room for 1 more job is kept free", 2: "room for 2 more jobs is kept free"} {
+		p := &part{spec: &spec{runner: config.Runner{Kubernetes: config.Kubernetes{IdleQuotaHeadroom: &headroom}}}}
+		require.Contains(t, boundTrouble(p, plan.Result{Bound: plan.Quota}).Message, says)
+	}
+}

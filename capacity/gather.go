@@ -171,13 +171,7 @@ func jobsOf(jobs []*corev1.Pod, list []*spec) map[*spec]int {
 	}
 	counts := map[*spec]int{}
 	for _, pod := range jobs {
-		its := of[""]
-		if i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == "build" }); i >= 0 {
-			if own := of[config.CanonicalImage(pod.Spec.Containers[i].Image)]; own != nil {
-				its = own
-			}
-		}
-		if its != nil {
+		if its := of[status.ImageOf(pod, of)]; its != nil {
 			counts[its]++
 		}
 	}

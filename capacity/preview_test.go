@@ -158,7 +158,7 @@ func TestAPreviewSeesWhatBoundsAKeeper(t *testing.T) {
 	keys := []string{`idle_strategy = "pause"`, "idle_count = 10", "idle_quota_headroom = 2"}
 	p := g.preview(g.config(keys...))
 	require.Equal(t, []int{10, 3, 3}, []int{p.Want, p.Hold, p.Change})
-	require.Contains(t, p.Trouble, "Quota: the ResourceQuotas of namespace "+g.namespace+" leave room for 3")
+	require.Contains(t, p.Trouble, "Quota: the ResourceQuotas of namespace "+g.namespace+" leave room for 3; room for 2 more jobs is kept free")
 
 	p = g.preview(g.config(append(keys, `autoscaler = {pause_pod_priority_class_name = "missing-`+g.token+`"}`)...))
 	require.Zero(t, p.Hold)

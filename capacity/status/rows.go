@@ -31,7 +31,9 @@ type Row struct {
 	Held       int        `json:"held"`            // pause pods that have a node, or what a buffer's autoscaler provides for
 	Pending    int        `json:"pending"`         // the rest of what is there
 	Waits      string     `json:"waits,omitempty"` // what the scheduler says of one that has none
-	Jobs       int        `json:"jobs"`            // that run, by GitLab's labels
+	Stuck      int        `json:"stuck,omitempty"` // of held: pause pods that can't run, though they hold their node all the same
+	StuckSays  string     `json:"stuck_says,omitempty"`
+	Jobs       int        `json:"jobs"` // that run, by GitLab's labels, of those that the capacity is for
 	NextChange *time.Time `json:"next_change,omitempty"`
 	Trouble    *Trouble   `json:"trouble,omitempty"`
 	// Of the jobs' pods that are there: how long they waited for their node, in whole seconds, as the API server has it.
@@ -43,9 +45,11 @@ type Row struct {
 	Drained         bool     `json:"drained"`
 }
 
-// Rows puts together what anchors, pause pods and the pods of jobs say, ordered by namespace and name.
+// Rows puts together what anchors, pause pods and the pods of jobs say, ordered by namespace and name. The anchors are those of
+// all capacities of each runner: a job for which one of them is isn't another one's.
 func Rows(anchors []corev1.ConfigMap, pauses, jobs []corev1.Pod) []Row {
 	var rows []Row
+	images := imagesByRunner(anchors)
 	for i := range anchors {
 		a := &anchors[i]
 		if !IsAnchor(a) {
@@ -69,13 +73,51 @@ func Rows(anchors []corev1.ConfigMap, pauses, jobs []corev1.Pod) []Row {
 		if r.Strategy == config.StrategyBuffer {
 			r.Held, r.Pending = s.Held, max(0, s.Hold-s.Held)
 		}
-		r.scheduled(jobs, a.Labels[factory.LabelRunner])
+		r.scheduled(jobs, a.Labels[factory.LabelRunner], images[runnerOf(a)])
 		rows = append(rows, r)
 	}
 	slices.SortFunc(rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return rows
+}
+
+// runner is one in a namespace, by its label.
+type runner struct{ namespace, label string }
+
+func runnerOf(anchor *corev1.ConfigMap) runner {
+	return runner{anchor.Namespace, anchor.Labels[factory.LabelRunner]}
+}
+
+// imagesByRunner are the images, in their canonical form, for which each runner has room of its own.
+func imagesByRunner(anchors []corev1.ConfigMap) map[runner]map[string]bool {
+	images := map[runner]map[string]bool{}
+	for i := range anchors {
+		a := &anchors[i]
+		s, err := Of(a)
+		if err != nil || !IsAnchor(a) {
+			continue
+		}
+		if images[runnerOf(a)] == nil {
+			images[runnerOf(a)] = map[string]bool{}
+		}
+		images[runnerOf(a)][config.CanonicalImage(s.Image)] = true
+	}
+	return images
+}
+
+// ImageOf says for which image the capacity is that a job of the runner counts for, in its canonical form: the job's own, where
+// there is room for that apart, else "", which stands for all others. own has those that have some.
+func ImageOf[V any](job *corev1.Pod, own map[string]V) string {
+	i := slices.IndexFunc(job.Spec.Containers, func(c corev1.Container) bool { return c.Name == "build" })
+	if i < 0 {
+		return ""
+	}
+	image := config.CanonicalImage(job.Spec.Containers[i].Image)
+	if _, apart := own[image]; !apart {
+		return ""
+	}
+	return image
 }
 
 func ended(p *corev1.Pod) bool {
@@ -88,23 +130,44 @@ func (r *Row) add(p *corev1.Pod) {
 	case ended(p):
 	case p.Spec.NodeName != "":
 		r.Held++
+		if says := stuck(p); says != "" {
+			r.Stuck++
+			r.StuckSays = first(r.StuckSays, says)
+		}
 	default:
 		r.Pending++
 		for _, c := range p.Status.Conditions {
-			// Of several the first in the alphabet: one that goes by the order of the pods would change with every look.
-			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && (r.Waits == "" || c.Message < r.Waits) {
-				r.Waits = c.Message
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+				r.Waits = first(r.Waits, c.Message)
 			}
 		}
 	}
 }
 
-// scheduled looks at the runner's jobs, which are those of all its capacities.
-func (r *Row) scheduled(jobs []corev1.Pod, runner string) {
+// first is the first text in the alphabet that isn't empty: one that goes by the order of the pods would change with every look.
+func first(a, b string) string {
+	if a == "" || b != "" && b < a {
+		return b
+	}
+	return a
+}
+
+// stuck is what the kubelet says of a pause pod that has a node and can't run there, "" where it may.
+func stuck(p *corev1.Pod) string {
+	for _, c := range p.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+			return strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
+		}
+	}
+	return ""
+}
+
+// scheduled looks at the runner's jobs that the capacity is for.
+func (r *Row) scheduled(jobs []corev1.Pod, runner string, images map[string]bool) {
 	var took []float64
 	for i := range jobs {
 		p := &jobs[i]
-		if p.Namespace != r.Namespace || p.Labels[factory.LabelGitLabManagerID] != runner || p.Labels[factory.LabelCapacity] != "" || ended(p) {
+		if p.Namespace != r.Namespace || p.Labels[factory.LabelGitLabManagerID] != runner || p.Labels[factory.LabelCapacity] != "" || ended(p) || ImageOf(p, images) != config.CanonicalImage(r.Image) {
 			continue
 		}
 		r.Jobs++
@@ -143,12 +206,27 @@ func (r Row) Reason(now time.Time) string {
 		}
 	default:
 		waits := cmp.Or(r.Waits, "the scheduler has said nothing yet")
-		parts = append(parts, fmt.Sprintf("%d wait for a node: %s", r.Pending, waits))
+		parts = append(parts, fmt.Sprintf("%d %s for a node: %s", r.Pending, verb(r.Pending, "wait"), waits))
+	}
+	if r.Stuck > 0 {
+		parts = append(parts, fmt.Sprintf("%d %s a node and can't run: %s", r.Stuck, verb(r.Stuck, "hold"), r.StuckSays))
 	}
 	if r.Hold > r.Want && !r.Paused {
-		parts = append(parts, fmt.Sprintf("%d more than wanted, until their idle time is over", r.Hold-r.Want))
+		whose := "their"
+		if r.Hold-r.Want == 1 {
+			whose = "its"
+		}
+		parts = append(parts, fmt.Sprintf("%d more than wanted, until %s idle time is over", r.Hold-r.Want, whose))
 	}
 	return strings.Join(strings.Fields(strings.Join(parts, "; ")), " ")
+}
+
+// verb is what so many do.
+func verb(n int, stem string) string {
+	if n == 1 {
+		return stem + "s"
+	}
+	return stem
 }
 
 // text says what a trouble is and since when, where that is known.

@@ -50,7 +50,7 @@ func TestRowsTellHeldFromPendingAndHowLongJobsWaited(t *testing.T) {
 	require.Equal(t, []int{3, 3, 2, 1, 4}, []int{r.Want, r.Hold, r.Held, r.Pending, r.Jobs})
 	require.InDelta(t, 2, *r.ScheduledMedian, 0)
 	require.InDelta(t, 3, *r.ScheduledMost, 0)
-	require.Equal(t, "Quota for 1m0s: no room; 1 wait for a node: 0/3 nodes are available", r.Reason(noon))
+	require.Equal(t, "Quota for 1m0s: no room; 1 waits for a node: 0/3 nodes are available", r.Reason(noon))
 }
 
 func TestARowOfABufferHasWhatItsAutoscalerSays(t *testing.T) {
@@ -85,11 +85,55 @@ func TestRowsDontChangeWithTheOrderOfPods(t *testing.T) {
 
 func TestReasonsOfWhatPeopleHaveSaid(t *testing.T) {
 	for want, r := range map[string]status.Row{
-		"":                                     {Want: 2, Hold: 2, Held: 2},
-		"paused; `idlecount resume` ends that": {Want: 2, Hold: 5, Held: 5, Paused: true},
+		"": {Want: 2, Hold: 2, Held: 2},
+		"1 more than wanted, until its idle time is over":                      {Want: 2, Hold: 3, Held: 3},
+		"paused; `idlecount resume` ends that":                                 {Want: 2, Hold: 5, Held: 5, Paused: true},
 		"drained; `idlecount resume` holds room again":                         {Drained: true},
 		"drained: pause pods go (3 left); `idlecount resume` holds room again": {Drained: true, Held: 1, Pending: 2},
 	} {
 		require.Equal(t, want, r.Reason(noon))
 	}
+}
+
+// TestAJobIsOneOfTheCapacityThatItIsFor, and of no other one of its runner, as the manager has it.
+func TestAJobIsOneOfTheCapacityThatItIsFor(t *testing.T) {
+	anchor := func(namespace, name, image string) corev1.ConfigMap {
+		return corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{factory.LabelCapacity: name, factory.LabelRunner: "abc"}},
+			Data:       map[string]string{factory.AnchorStatusKey: status.Status{Strategy: "pause", Image: image}.Encode()},
+		}
+	}
+	job := func(image string, waited time.Duration) corev1.Pod {
+		p := pod(map[string]string{factory.LabelGitLabManagerID: "abc"}, "a", "", waited)
+		p.Spec.Containers = []corev1.Container{{Name: "helper", Image: "big:1"}, {Name: "build", Image: image}}
+		return p
+	}
+	rows := status.Rows(
+		[]corev1.ConfigMap{anchor("ci", "abc-pause", ""), anchor("ci", "abc-pause-1", "big:1"), anchor("other", "abc-pause", "")}, nil,
+		[]corev1.Pod{job("big:1", time.Minute), job("small:1", time.Second), job("alpine", 3*time.Second)})
+	require.Len(t, rows, 3)
+	require.Equal(t, []int{2, 1, 0}, []int{rows[0].Jobs, rows[1].Jobs, rows[2].Jobs})
+	require.InDelta(t, 3, *rows[0].ScheduledMost, 0)
+	require.InDelta(t, 60, *rows[1].ScheduledMost, 0)
+	require.Nil(t, rows[2].ScheduledMost)
+}
+
+// TestPausePodsThatCantRunHoldTheirNode all the same, and a line says so.
+func TestPausePodsThatCantRunHoldTheirNode(t *testing.T) {
+	labels := map[string]string{factory.LabelCapacity: "abc-pause"}
+	anchor := corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ci", Name: "abc-pause", Labels: labels},
+		Data:       map[string]string{factory.AnchorStatusKey: status.Status{Strategy: "pause", Want: 3, Hold: 3}.Encode()},
+	}
+	waiting := func(reason, message string) corev1.Pod {
+		p := pod(labels, "a", "", 0)
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}
+		return p
+	}
+	starts, pulls, never := waiting("ContainerCreating", ""), waiting("ImagePullBackOff", "Back-off pulling image"), waiting("InvalidImageName", "")
+	r := status.Rows([]corev1.ConfigMap{anchor}, []corev1.Pod{never, starts, pulls}, nil)[0]
+	require.Equal(t, []int{3, 0, 2}, []int{r.Held, r.Pending, r.Stuck})
+	require.Equal(t, "2 hold a node and can't run: ImagePullBackOff: Back-off pulling image", r.Reason(noon))
+	r = status.Rows([]corev1.ConfigMap{anchor}, []corev1.Pod{never}, nil)[0]
+	require.Equal(t, "1 holds a node and can't run: InvalidImageName", r.Reason(noon))
 }

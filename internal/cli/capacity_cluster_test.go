@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
@@ -101,6 +102,14 @@ func TestPausingAndDrainingRoomOnARealCluster(t *testing.T) {
 		require.Equal(t, cli.ExitOK, code, stderr)
 		require.Equal(t, "capacity/"+anchor.Name+" already paused\n", stdout)
 	})
+	t.Run("names as they are printed are names", func(t *testing.T) {
+		code, stdout, stderr := c.idlecount(t, "pause", "capacity/"+anchor.Name, "pool/"+pool.Name)
+		require.Equal(t, cli.ExitOK, code, stderr)
+		require.Equal(t, "pool/"+pool.Name+" already paused\ncapacity/"+anchor.Name+" already paused\n", stdout)
+		code, stdout, stderr = c.idlecount(t, "status", "capacity/"+anchor.Name, "-o", "name")
+		require.Equal(t, cli.ExitOK, code, stderr)
+		require.Equal(t, anchor.Name+"\n", stdout)
+	})
 	t.Run("status of the one that is named says so, and has no other", func(t *testing.T) {
 		code, stdout, stderr := c.idlecount(t, "status", anchor.Name)
 		require.Equal(t, cli.ExitOK, code, stderr)
@@ -108,7 +117,7 @@ func TestPausingAndDrainingRoomOnARealCluster(t *testing.T) {
 		require.Len(t, shown, 3)
 		require.Equal(t, strings.Fields("CAPACITY STRATEGY POLICY WANT HELD PENDING JOBS SCHEDULED IN"), strings.Fields(shown[0]))
 		require.Equal(t, []string{anchor.Name, "pause", "default", "2", "0", "1", "0", "-"}, strings.Fields(shown[1]))
-		require.Regexp(t, "^  -> paused; `idlecount resume` ends that; 1 wait for a node: ", shown[2])
+		require.Regexp(t, "^  -> paused; `idlecount resume` ends that; 1 waits for a node: ", shown[2])
 		_, stdout, _ = c.idlecount(t, "status", pool.Name)
 		require.NotContains(t, stdout, anchor.Name)
 	})
@@ -184,11 +193,21 @@ func TestStatusFollowsRoomOnARealCluster(t *testing.T) {
 	shows("first    3      0      1         0")
 	job := pausePod(room, "job")
 	delete(job.Labels, factory.LabelCapacity)
+	job.Spec.Containers[0].Name = "build"
 	c.addPod(t, job, false)
 	shows("first    3      0      1         1")
 	_, _, stderr := c.idlecount(t, "pause", anchor.Name)
 	require.Empty(t, stderr)
 	shows("  -> paused; `idlecount resume` ends that")
+
+	// The room of an image of its own is another capacity, which nobody asks for here; the job is one of it.
+	big := factory.Capacity{Name: room.Name + "-big", Namespace: room.Namespace}
+	c.addCapacity(t, r, big, capacitystatus.Status{Strategy: "pause", Policy: "big", Image: job.Spec.Containers[0].Image})
+	require.Eventually(t, func() bool { return strings.Count(out.String(), "first    3      0      1         0") == 2 }, 20*time.Second, 20*time.Millisecond)
+	require.NotContains(t, out.String(), big.Name)
+	_, stdout, _ := c.idlecount(t, "status", big.Name)
+	require.Regexp(t, `big +0 +0 +0 +1 `, stdout)
+	require.NotContains(t, stdout, "first")
 
 	cancel()
 	require.Equal(t, cli.ExitOK, <-ended)
@@ -248,6 +267,28 @@ func TestPlanOfRoomOnARealCluster(t *testing.T) {
 		require.Len(t, list.Capacity, 1)
 		require.True(t, list.Capacity[0].Ends)
 		require.Equal(t, "removed", list.Capacity[0].Policy)
+	})
+	t.Run("by somebody who may not see quotas and priorities", func(t *testing.T) {
+		user := "planner-" + c.namespace
+		meta := metav1.ObjectMeta{Name: user, Namespace: c.namespace}
+		_, err := c.RbacV1().Roles(c.namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"", "apps"}, Resources: []string{"pods", "configmaps", "deployments"}, Verbs: []string{"list"}},
+		}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		_, err = c.RbacV1().RoleBindings(c.namespace).Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: meta, Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: user}},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		var stderr string
+		require.Eventually(t, func() bool { // a moment later the API server goes by it
+			var code int
+			code, _, stderr = c.idlecount(t, "plan", "-c", file, "--as", user)
+			return code == cli.ExitOK
+		}, 20*time.Second, 100*time.Millisecond)
+		require.Contains(t, stderr, "warning: can't see the ResourceQuotas, so the plan goes without them (namespace "+c.namespace+"): resourcequotas is forbidden: ")
+		require.Contains(t, stderr, "warning: can't see the PriorityClasses, so whether jobs can take the place of pause pods isn't known: ")
+		require.NotContains(t, stderr, "level=")
 	})
 	t.Run("by somebody who may not look", func(t *testing.T) {
 		code, stdout, stderr := c.idlecount(t, "plan", "-c", file, "--as", "jane")

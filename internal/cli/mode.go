@@ -185,12 +185,12 @@ func (o *modeOptions) run(ctx context.Context) error {
 		return cluster.explain(err)
 	}
 	pools, failed := o.applyAll(ctx, cluster, kindPool, found.anchors, status.IsAnchor)
-	capacities, alsoFailed := o.applyAll(ctx, cluster, kindCapacity, found.capacities, capacitystatus.IsAnchor)
+	capacities, alsoFailed := o.applyAll(ctx, cluster, kindCapacity, found.capacities, func(a *corev1.ConfigMap) bool { return capacitystatus.IsAnchor(a) && o.names.asked(a.Name) })
 	if err := o.print(modeList{pools, capacities}); err != nil {
 		return err
 	}
 	errs := slices.Concat(failed, alsoFailed)
-	list := found.rows(false)
+	list := o.names.rows(found)
 	if list.Managers, err = o.names.managers(ctx, cluster, list); err != nil {
 		errs = append(errs, cluster.explain(err))
 	}

@@ -78,7 +78,7 @@ func (o *planOptions) run(ctx context.Context) error {
 	if o.lease != "" {
 		lease = o.lease + "/" + pool.DefaultLeaseName
 	}
-	log, now := slog.New(slog.NewTextHandler(o.ErrOut, nil)), o.now()
+	log, now := slog.New(warnings{to: o.ErrOut}), o.now()
 	var list planList
 	list.Pools, lease, err = pool.Previews(ctx, pool.PreviewOptions{Client: cluster, Config: cfg, Lease: lease, Now: now, Log: log})
 	if err != nil {

@@ -80,13 +80,26 @@ Status reads ConfigMaps, pods and the managers' lease. It needs no manager: if n
 }
 
 func (o *statusOptions) complete(_ *cobra.Command, given []string) error {
-	o.names = given
+	o.names = nil
+	for _, name := range given {
+		o.names = append(o.names, bare(name))
+	}
 	if o.allNamespaces {
 		return nil
 	}
 	var err error
 	o.namespace, err = o.connection.namespace()
 	return err
+}
+
+// bare is a name without the kind that commands print before it, as in pool/x and capacity/x.
+func bare(name string) string {
+	for _, kind := range []string{kindPool, kindCapacity} {
+		if rest, ok := strings.CutPrefix(name, kind+"/"); ok {
+			return rest
+		}
+	}
+	return name
 }
 
 func (o *statusOptions) validate(cmd *cobra.Command) error {

@@ -76,17 +76,27 @@ func (l statusList) configErrors() []string {
 type picture struct {
 	anchors    []corev1.ConfigMap // of pools
 	pods       []corev1.Pod       // of pools
-	capacities []corev1.ConfigMap // their anchors
+	capacities []corev1.ConfigMap // anchors of all of them, since which jobs one is for goes by the others of its runner
 	pauses     []corev1.Pod       // pause pods
 	jobs       []corev1.Pod       // of all runners; only read where there are capacities
 }
 
 // rows puts a picture together.
-func (p picture) rows(withPods bool) statusList {
+func (o *statusOptions) rows(p picture) statusList {
 	return statusList{
-		Pools: status.Pools(p.anchors, p.pods, withPods), Managers: []status.Manager{},
-		Capacity: capacitystatus.Rows(p.capacities, p.pauses, p.jobs),
+		Pools: status.Pools(p.anchors, p.pods, o.withPods), Managers: []status.Manager{},
+		Capacity: slices.DeleteFunc(capacitystatus.Rows(p.capacities, p.pauses, p.jobs), func(r capacitystatus.Row) bool { return !o.asked(r.Name) }),
 	}
+}
+
+// asked says whether a capacity was asked for.
+func (o *statusOptions) asked(name string) bool {
+	return len(o.names) == 0 || slices.Contains(o.names, name)
+}
+
+// anyAsked says whether one of the capacities was asked for: else nobody asks for the jobs, and there may be many.
+func (o *statusOptions) anyAsked(capacities []corev1.ConfigMap) bool {
+	return slices.ContainsFunc(capacities, func(a corev1.ConfigMap) bool { return o.asked(a.Name) })
 }
 
 // selector selects, of what has a label, that of the pools or capacities that were asked for.
@@ -97,13 +107,13 @@ func (o *statusOptions) selector(label string) string {
 	return label + " in (" + strings.Join(o.names, ",") + ")"
 }
 
-// anchors reads the ConfigMaps of what was asked for.
+// anchors reads the ConfigMaps of the pools that were asked for, and of the capacities.
 func (o *statusOptions) anchors(ctx context.Context, client kubernetes.Interface) (picture, error) {
 	pools, err := client.CoreV1().ConfigMaps(o.namespace).List(ctx, metav1.ListOptions{LabelSelector: o.selector(factory.LabelPool)})
 	if err != nil {
 		return picture{}, fmt.Errorf("list the pools' ConfigMaps: %w", err)
 	}
-	capacities, err := client.CoreV1().ConfigMaps(o.namespace).List(ctx, metav1.ListOptions{LabelSelector: o.selector(factory.LabelCapacity)})
+	capacities, err := client.CoreV1().ConfigMaps(o.namespace).List(ctx, metav1.ListOptions{LabelSelector: factory.LabelCapacity})
 	if err != nil {
 		return picture{}, fmt.Errorf("list the capacities' ConfigMaps: %w", err)
 	}
@@ -128,7 +138,7 @@ func (o *statusOptions) read(ctx context.Context, client kubernetes.Interface) (
 		return list.Items
 	}
 	p.pods = pods("the pools' pods", o.selector(factory.LabelPool))
-	if len(p.capacities) > 0 {
+	if o.anyAsked(p.capacities) {
 		p.pauses = pods("pause pods", o.selector(factory.LabelCapacity))
 		p.jobs = pods("the pods of jobs", capacitystatus.JobSelector)
 	}
@@ -139,7 +149,7 @@ func (o *statusOptions) read(ctx context.Context, client kubernetes.Interface) (
 }
 
 func (o *statusOptions) compute(ctx context.Context, client kubernetes.Interface, p picture) (statusList, error) {
-	list := p.rows(o.withPods)
+	list := o.rows(p)
 	var err error
 	list.Managers, err = o.managers(ctx, client, list)
 	return list, err

@@ -85,7 +85,7 @@ func everyCapacity(lease string) []capacitystatus.Row {
 	all[1].Image = "registry.example.com/team/builder:1.26-bookworm"
 	all[1].Trouble = &capacitystatus.Trouble{
 		Reason: capacitystatus.Quota, Since: noon.Add(-90 * time.Second),
-		Message: "the ResourceQuotas of namespace ci leave room for 2; room for 1 more jobs is kept free (idle_quota_headroom)",
+		Message: "the ResourceQuotas of namespace ci leave room for 2; room for 1 more job is kept free (idle_quota_headroom)",
 	}
 	all[3].Paused, all[4].Drained, all[5].Strategy = true, true, "buffer"
 	return all

@@ -32,9 +32,10 @@ func (o *statusOptions) follow(ctx context.Context, cluster *cluster) error {
 		return informers.NewSharedInformerFactoryWithOptions(cluster, 0, informers.WithNamespace(o.namespace),
 			informers.WithTweakListOptions(func(l *metav1.ListOptions) { l.LabelSelector = selector }))
 	}
-	ofPools, ofCapacities, ofJobs := watched(o.selector(factory.LabelPool)), watched(o.selector(factory.LabelCapacity)), watched(capacitystatus.JobSelector)
+	ofPools, ofJobs := watched(o.selector(factory.LabelPool)), watched(capacitystatus.JobSelector)
+	ofCapacities, ofPauses := watched(factory.LabelCapacity), watched(o.selector(factory.LabelCapacity))
 	anchors, pods := ofPools.Core().V1().ConfigMaps(), ofPools.Core().V1().Pods()
-	capacities, pauses := ofCapacities.Core().V1().ConfigMaps(), ofCapacities.Core().V1().Pods()
+	capacities, pauses := ofCapacities.Core().V1().ConfigMaps(), ofPauses.Core().V1().Pods()
 	jobs := ofJobs.Core().V1().Pods()
 	changed := make(chan struct{}, 1)
 	for _, informer := range []cache.SharedIndexInformer{anchors.Informer(), pods.Informer(), capacities.Informer(), pauses.Informer(), jobs.Informer()} {
@@ -47,12 +48,13 @@ func (o *statusOptions) follow(ctx context.Context, cluster *cluster) error {
 		f.StartWithContext(ctx)
 		f.WaitForCacheSyncWithContext(ctx)
 	}
-	for _, f := range []informers.SharedInformerFactory{ofPools, ofCapacities, ofJobs} {
+	for _, f := range []informers.SharedInformerFactory{ofPools, ofCapacities, ofPauses, ofJobs} {
 		defer f.Shutdown()
 	}
 	defer cancel()
 	start(ofPools)
 	start(ofCapacities)
+	start(ofPauses)
 
 	screen := &screen{redraw: isTerminal(o.Out)}
 	again := time.NewTicker(lookAgain)
@@ -62,7 +64,7 @@ func (o *statusOptions) follow(ctx context.Context, cluster *cluster) error {
 			anchors: items(anchors.Lister().List), pods: items(pods.Lister().List),
 			capacities: items(capacities.Lister().List), pauses: items(pauses.Lister().List),
 		}
-		if len(p.capacities) > 0 { // else nobody asks for the jobs, and there may be many
+		if o.anyAsked(p.capacities) {
 			start(ofJobs)
 			p.jobs = items(jobs.Lister().List)
 		}
