@@ -23,6 +23,7 @@ func (t *term) createAnchor(ctx context.Context, p *part) (*corev1.ConfigMap, er
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	anchor := factory.PauseAnchor(p.runner, p.capacity)
+	anchor.Annotations = p.memory.said
 	p.before = t.status(p, plan.Result{}, nil)
 	anchor.Data = map[string]string{factory.AnchorStatusKey: p.before.Encode()}
 	made, err := t.client.CoreV1().ConfigMaps(p.key.namespace).Create(ctx, anchor, metav1.CreateOptions{})
@@ -37,9 +38,22 @@ func (t *term) createAnchor(ctx context.Context, p *part) (*corev1.ConfigMap, er
 	if err != nil {
 		return nil, fmt.Errorf("create the anchor, ConfigMap %s/%s: %w", p.key.namespace, p.key.name, err)
 	}
-	p.memory.anchorAt = t.clock.Now()
+	p.memory.anchorAt, p.memory.said = t.clock.Now(), nil
 	t.log.Info("capacity begins", "capacity", p.key.name, "namespace", p.key.namespace, "runner", p.runner)
 	return made, nil
+}
+
+// renewAnchor makes the anchor anew, for the cluster takes away what the old one owns, whatever the manager itself may delete. What
+// users have said of the capacity stands in the new one too. The part has no anchor where the watch hasn't shown that one.
+func (t *term) renewAnchor(ctx context.Context, p *part) error {
+	old := p.anchor
+	p.anchor, p.memory.said = nil, old.Annotations
+	if _, err := t.deleteAnchor(ctx, old); err != nil {
+		return err
+	}
+	var err error
+	p.anchor, err = t.createAnchor(ctx, p)
+	return err
 }
 
 // notShown is how long a watch may take to show what this manager has written.
@@ -62,16 +76,18 @@ func (t *term) apply(ctx context.Context, p *part, r plan.Result) error {
 		return nil
 	case d == nil:
 		err = t.makeDeployment(ctx, p, r)
-	case p.outdated():
-		next := d.DeepCopy()
-		fresh := factory.PauseDeployment(p.runner, p.capacity, r.Hold, owner(p.anchor))
-		next.Labels, next.OwnerReferences, next.Spec = fresh.Labels, fresh.OwnerReferences, fresh.Spec
-		next.Annotations = annotated(next.Annotations, p.hash, surplus)
-		_, err = deployments.Update(ctx, next, metav1.UpdateOptions{})
+	case p.outdated(), !metav1.IsControlledBy(d, p.anchor), t.edited(ctx, p):
+		var now *appsv1.Deployment
+		now, err = deployments.Update(ctx, p.updated(r.Hold, surplus), metav1.UpdateOptions{})
 		t.wrote("update deployment", p, p.have.Held, r.Hold, err)
+		p.memory.holds(now, err)
 	case int(*d.Spec.Replicas) != r.Hold || d.Annotations[factory.AnnotationSurplusSince] != surplus:
-		_, err = deployments.Patch(ctx, p.key.name, types.MergePatchType, scaled(d, r.Hold, surplus), metav1.PatchOptions{})
+		var now *appsv1.Deployment
+		now, err = deployments.Patch(ctx, p.key.name, types.MergePatchType, scaled(d, r.Hold, surplus), metav1.PatchOptions{})
 		t.wrote("scale deployment", p, p.have.Held, r.Hold, err)
+		if p.memory.written == versionOf(d) {
+			p.memory.holds(now, err)
+		}
 	}
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) && d != nil {
 		return nil
@@ -85,8 +101,9 @@ func (t *term) apply(ctx context.Context, p *part, r plan.Result) error {
 // makeDeployment makes the Deployment that the watch doesn't show.
 func (t *term) makeDeployment(ctx context.Context, p *part, r plan.Result) error {
 	fresh := factory.PauseDeployment(p.runner, p.capacity, r.Hold, owner(p.anchor))
-	_, err := t.client.AppsV1().Deployments(p.key.namespace).Create(ctx, fresh, metav1.CreateOptions{})
+	made, err := t.client.AppsV1().Deployments(p.key.namespace).Create(ctx, fresh, metav1.CreateOptions{})
 	t.wrote("create deployment", p, 0, r.Hold, err)
+	p.memory.holds(made, err)
 	if err == nil {
 		p.memory.madeAt = t.clock.Now()
 	}
@@ -98,6 +115,44 @@ func (t *term) makeDeployment(ctx context.Context, p *part, r plan.Result) error
 	}
 	return fmt.Errorf("it exists and isn't labelled %s; delete or rename it: %w", factory.LabelCapacity, err)
 }
+
+// updated is the Deployment as it should be.
+func (p *part) updated(hold int, surplus string) *appsv1.Deployment {
+	next := p.deployment.DeepCopy()
+	fresh := factory.PauseDeployment(p.runner, p.capacity, hold, owner(p.anchor))
+	next.Labels, next.OwnerReferences, next.Spec = fresh.Labels, fresh.OwnerReferences, fresh.Spec
+	next.Annotations = annotated(next.Annotations, p.hash, surplus)
+	return next
+}
+
+// edited says whether somebody has changed the Deployment, its number of pods aside, since it was made as it should be. By its
+// generation that is seen; whether one that isn't known is ours is for the API server to say, whose defaults and webhooks add to
+// what we write: ours would make another generation then. Nothing is written for that.
+func (t *term) edited(ctx context.Context, p *part) bool {
+	d := p.deployment
+	if p.memory.written == versionOf(d) {
+		return false
+	}
+	ours := p.updated(int(*d.Spec.Replicas), d.Annotations[factory.AnnotationSurplusSince])
+	there, err := t.client.AppsV1().Deployments(d.Namespace).Update(ctx, ours, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}})
+	switch {
+	case err == nil && there.Generation != d.Generation:
+		t.log.Warn("somebody has edited the Deployment, which is made as it was", "capacity", p.key.name, "namespace", p.key.namespace)
+		return true
+	case err == nil, lasting(err): // such as a webhook that knows no dry runs: to ask again would be vain
+		p.memory.written = versionOf(d)
+	}
+	return false
+}
+
+// holds notes which version of the Deployment is as it should be: that of a write.
+func (m *memory) holds(d *appsv1.Deployment, err error) {
+	if err == nil {
+		m.written = versionOf(d)
+	}
+}
+
+func versionOf(d *appsv1.Deployment) version { return version{d.UID, d.Generation} }
 
 // scaled is the patch that makes a Deployment, in the version that was decided on, ask for so many pods.
 func scaled(d *appsv1.Deployment, hold int, surplus string) []byte {
@@ -175,19 +230,28 @@ func (t *term) remove(ctx context.Context, n *namespaceCache, anchor *corev1.Con
 			return err
 		}
 	}
-	err := t.client.CoreV1().ConfigMaps(anchor.Namespace).Delete(ctx, anchor.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &anchor.UID},
-	})
-	t.metrics.wrote("delete anchor", err)
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("delete the anchor, ConfigMap %s/%s: %w", anchor.Namespace, anchor.Name, err)
+	gone, err := t.deleteAnchor(ctx, anchor)
+	if err != nil {
+		return err
 	}
 	t.metrics.hide(key{anchor.Namespace, anchor.Name})
 	delete(t.memory, key{anchor.Namespace, anchor.Name})
-	if err == nil {
+	if gone {
 		t.log.Info("capacity ends", "capacity", anchor.Name, "namespace", anchor.Namespace)
 	}
 	return nil
+}
+
+// deleteAnchor deletes this anchor, and not one that was made anew; gone is whether it was still there.
+func (t *term) deleteAnchor(ctx context.Context, anchor *corev1.ConfigMap) (gone bool, err error) {
+	err = t.client.CoreV1().ConfigMaps(anchor.Namespace).Delete(ctx, anchor.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &anchor.UID}, PropagationPolicy: new(metav1.DeletePropagationBackground),
+	})
+	t.metrics.wrote("delete anchor", err)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return false, fmt.Errorf("delete the anchor, ConfigMap %s/%s: %w", anchor.Namespace, anchor.Name, err)
+	}
+	return err == nil, nil
 }
 
 func (t *term) deleteDeployment(ctx context.Context, d *appsv1.Deployment) error {

@@ -92,14 +92,14 @@ const bufferResource = "capacitybuffers"
 // keepBuffer has the cluster autoscaler hold a capacity: a PodTemplate of a job, and a CapacityBuffer of so many. What the
 // autoscaler says of it is in the decision that it returns.
 func (t *term) keepBuffer(ctx context.Context, p *part, d decision) (decision, error) {
-	version := t.buffers.version
-	if version == "" {
-		return d, nil // and status says so, where any is wanted
-	}
 	if deployment := p.deployment; deployment != nil && deployment.DeletionTimestamp == nil {
 		if err := t.deleteDeployment(ctx, deployment); err != nil {
 			return d, err
 		}
+	}
+	version := t.buffers.version
+	if version == "" {
+		return d, nil // and status says so, where any is wanted
 	}
 	m := &p.memory.buffer
 	if want := fmt.Sprint(p.hash, " ", d.Hold, " ", version, " ", p.anchor.UID); m.want != want || !p.now.Before(m.at.Add(bufferEvery)) {
@@ -220,10 +220,22 @@ func (t *term) updateBuffer(ctx context.Context, p *part, version string, raw []
 }
 
 // dropBuffer takes away the buffer of a capacity that is held by pause pods now: what the status says of it is how it was.
+// The rights for that are those of a configuration that is gone, and so they may be too. Then the cluster does it.
 func (t *term) dropBuffer(ctx context.Context, p *part) error {
 	if p.before.Strategy == "" || p.before.Strategy == strategy(p.runner) {
 		return nil
 	}
+	err := t.deleteBuffer(ctx, p)
+	if apierrors.IsForbidden(err) {
+		err = t.renewAnchor(ctx, p)
+	}
+	if err == nil {
+		p.memory.buffer = buffered{}
+	}
+	return err
+}
+
+func (t *term) deleteBuffer(ctx context.Context, p *part) error {
 	if err := t.readBuffers(ctx); err != nil {
 		return err
 	}
@@ -242,6 +254,5 @@ func (t *term) dropBuffer(ctx context.Context, p *part) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete PodTemplate %s/%s: %w", p.key.namespace, p.key.name, err)
 	}
-	p.memory.buffer = buffered{}
 	return nil
 }

@@ -15,18 +15,19 @@ import (
 
 // keep makes one capacity what it should be, where that is this manager's part, and says when to look again.
 func (t *term) keep(ctx context.Context, p *part) (time.Time, error) {
-	next, err := t.contest(ctx, p)
-	if err != nil || !next.IsZero() {
+	return t.attempt(ctx, p.memory, p.asked(), func() (time.Time, error) {
+		next, err := t.contest(ctx, p)
+		if err != nil || !next.IsZero() {
+			return next, err
+		}
+		next, err = t.hold(ctx, p)
+		if err != nil && lasting(err) {
+			t.unkept.Set(p.key.what(), err.Error())
+		} else {
+			t.unkept.Drop(p.key.what())
+		}
 		return next, err
-	}
-	next, err = t.hold(ctx, p)
-	switch {
-	case err == nil:
-		t.unkept.Drop(p.key.what())
-	case lasting(err):
-		t.unkept.Set(p.key.what(), err.Error())
-	}
-	return next, err
+	})
 }
 
 // lasting says whether an error of a write stays until somebody does something about it. What isn't found is the namespace.
@@ -51,12 +52,19 @@ func (t *term) hold(ctx context.Context, p *part) (time.Time, error) {
 	if err == nil {
 		d, err = t.act(ctx, p, d)
 	}
+	if p.anchor == nil {
+		return time.Time{}, err // the watch will show another one
+	}
 	if err != nil {
 		d.trouble = refused(err)
 	}
 	t.metrics.show(p, d.Result, d.trouble)
 	t.tell(p, d.trouble)
-	if werr := t.writeStatus(ctx, p, t.status(p, d.Result, d.trouble)); werr != nil && err == nil {
+	s := t.status(p, d.Result, d.trouble)
+	if err != nil {
+		s = still(p.before, s)
+	}
+	if werr := t.writeStatus(ctx, p, s); werr != nil && err == nil {
 		err = werr
 	}
 	return first(p.calendar.NextChange(p.now), d.LookAt, p.again), err
@@ -92,7 +100,7 @@ func (t *term) act(ctx context.Context, p *part, d decision) (decision, error) {
 	if p.buffered() {
 		return t.keepBuffer(ctx, p, d)
 	}
-	if err := t.dropBuffer(ctx, p); err != nil {
+	if err := t.dropBuffer(ctx, p); err != nil || p.anchor == nil {
 		return d, err
 	}
 	if d.Hold > 0 {
@@ -152,6 +160,15 @@ func (t *term) status(p *part, r plan.Result, trouble *status.Trouble) status.St
 		if was := p.before.Trouble; was != nil && was.Reason == trouble.Reason {
 			trouble.Since = was.Since
 		}
+	}
+	return s
+}
+
+// still is a status after a failure: what another strategy holds is held until that was taken away. By that it is known that
+// it has to be.
+func still(before, s status.Status) status.Status {
+	if before.Strategy != "" && before.Strategy != s.Strategy {
+		s.Strategy, s.Hold, s.Held, s.Surplus = before.Strategy, before.Hold, before.Held, before.Surplus
 	}
 	return s
 }

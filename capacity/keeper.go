@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
@@ -75,7 +76,7 @@ func New(o Options) (*Keeper, error) {
 	}
 	return &Keeper{
 		client: o.Client, log: cmp.Or(o.Log, slog.Default()), metrics: m, clock: o.Clock,
-		home: &home{leasenote.Note{
+		home: &home{note: leasenote.Note{
 			Client: o.Client, Namespace: o.LeaseNamespace, Name: o.LeaseName, Annotation: annotationNamespaces,
 		}},
 	}, nil
@@ -95,7 +96,7 @@ func (k *Keeper) Lead(ctx context.Context, current Current) {
 		t.rejected = rejected
 		next, err := t.pass(ctx, watching, cfg)
 		if err != nil && ctx.Err() == nil {
-			next, retry = retry, min(2*retry, maxRetry)
+			next, retry = min(next, retry), min(2*retry, maxRetry)
 		} else {
 			retry = firstRetry
 		}
@@ -103,6 +104,7 @@ func (k *Keeper) Lead(ctx context.Context, current Current) {
 		select {
 		case <-ctx.Done():
 		case <-changed:
+			t.tryAgain()
 		case <-t.kick:
 			select {
 			case <-ctx.Done():
@@ -156,6 +158,15 @@ type memory struct {
 	anchorAt time.Time // when this term made the anchor
 	madeAt   time.Time // when this term made the Deployment
 	buffer   buffered
+	backoff  backoff
+	said     map[string]string // annotations of an anchor that is being made anew
+	written  version           // of the Deployment that is as it should be
+}
+
+// version is a state of an object's spec.
+type version struct {
+	uid        types.UID
+	generation int64
 }
 
 func newTerm(k *Keeper) *term {

@@ -20,7 +20,7 @@ func (t *term) pass(ctx, watching context.Context, cfg *config.Config) (next tim
 	t.adopt(cfg)
 	if !t.noted {
 		if err := t.home.recall(ctx); err != nil {
-			return 0, err
+			return time.Until(t.home.failed.until), err
 		}
 		t.noted = true
 	}
@@ -28,7 +28,7 @@ func (t *term) pass(ctx, watching context.Context, cfg *config.Config) (next tim
 	all := slices.Compact(slices.Sorted(slices.Values(slices.Concat(configured, t.home.note.Namespaces()))))
 	// Before the first object is made there, so that whoever leads next knows where to look.
 	if err := t.home.write(ctx, all); err != nil {
-		return 0, err
+		return time.Until(t.home.failed.until), err
 	}
 	next = lookAnyway
 	var errs []error
@@ -60,7 +60,10 @@ func (t *term) pass(ctx, watching context.Context, cfg *config.Config) (next tim
 			left = append(left, namespace)
 		}
 	}
-	errs = append(errs, t.home.write(ctx, left))
+	if err := t.home.write(ctx, left); err != nil {
+		errs = append(errs, err)
+		next = min(next, time.Until(t.home.failed.until))
+	}
 	return next, errors.Join(errs...)
 }
 
@@ -91,17 +94,20 @@ func (t *term) ensure(watching context.Context, namespace string) (*namespaceCac
 func (t *term) sync(ctx context.Context, namespace string, n *namespaceCache) (next time.Time, something bool, err error) {
 	t.specs.measure(namespace, n)
 	var errs []error
+	look := func(at time.Time, err error) {
+		errs, next = append(errs, err), first(next, at)
+	}
 	if t.ledgers[namespace] == nil {
 		t.ledgers[namespace] = &ledger{}
 	}
 	s := scene{now: t.clock.Now(), passed: time.Now(), cache: n, ledger: t.ledgers[namespace], recall: t.memoryOf}
 	for _, p := range s.gather(t.specs.byRunner(namespace)) {
-		at, err := t.keep(ctx, p)
-		errs, next = append(errs, err), first(next, at)
+		look(t.keep(ctx, p))
 	}
 	for _, anchor := range n.left(t.specs, t.home.String()) {
 		something = true
-		errs = append(errs, t.remove(ctx, n, anchor))
+		m := t.memoryOf(key{anchor.Namespace, anchor.Name})
+		look(t.attempt(ctx, m, "remove", func() (time.Time, error) { return time.Time{}, t.remove(ctx, n, anchor) }))
 	}
 	return next, something, errors.Join(errs...)
 }
