@@ -62,7 +62,7 @@ func elect(ctx context.Context, o Options, lock resourcelock.Interface, watchdog
 func newLock(o Options) *noisyLock {
 	return &noisyLock{log: o.Log, name: o.lease(), lasts: o.LeaseDuration, Interface: &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: o.LeaseNamespace, Name: o.LeaseName},
-		Client:     o.Client.CoordinationV1(),
+		Client:     &notedLeases{LeaseInterface: o.Client.CoordinationV1().Leases(o.LeaseNamespace)},
 		LockConfig: resourcelock.ResourceLockConfig{Identity: o.Identity},
 	}}
 }

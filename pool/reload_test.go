@@ -178,6 +178,34 @@ func TestAConfigurationMayMoveToAnotherNamespace(t *testing.T) {
 	g.view.awaitPods(t, 1, factory.Idle)
 }
 
+// TestTheNotesInTheLeaseOutliveIt: the elector makes a lease again that somebody has deleted, in the same term, and what has moved
+// away since is found all the same by whoever leads next.
+func TestTheNotesInTheLeaseOutliveIt(t *testing.T) {
+	t.Parallel()
+	g, there := newGround(t).needsKWOK(), newGround(t)
+	other := there.also()
+	m := g.manage(both(g.config("idle_count = 1", kwok), other.config("idle_count = 1", kwok)))
+	there.view.awaitPods(t, 1, factory.Idle)
+	leases := g.client.CoordinationV1().Leases(g.namespace)
+	before, err := leases.Get(t.Context(), "idlecount", metav1.GetOptions{})
+	require.NoError(t, err)
+	for range 2 { // what was made again is known, too
+		require.NoError(t, leases.Delete(t.Context(), before.Name, metav1.DeleteOptions{}))
+		await(t, "the lease is there again", func() bool {
+			now, err := leases.Get(t.Context(), before.Name, metav1.GetOptions{})
+			if err != nil || now.UID == before.UID {
+				return false
+			}
+			before = now
+			return true
+		})
+		await(t, "and the note", func() bool { return m.leaseNote(g, there.namespace) == there.namespace })
+	}
+	m.stop()
+	g.manage(g.config("idle_count = 1", kwok))
+	there.view.await(t, "nothing is left there", func() bool { return len(there.view.all()) == 0 && len(there.view.statuses()) == 0 })
+}
+
 func TestAManagerThatStandsByFollowsTheFileToo(t *testing.T) {
 	t.Parallel()
 	g := newGround(t).needsKWOK()
