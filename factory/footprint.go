@@ -7,16 +7,17 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Footprint is what a pod takes of a node as one container would: the sum of its containers and sidecars, or what its init
-// containers need where that is more, or what stands at the pod itself; of all resources, also those that devices bring.
-// It is the scheduler's own sum. The overhead of a runtime class is not in it: admission adds that to each pod of the class.
-// What a namespace's LimitRanges add to containers is not in it either: see Admitted.
+// Footprint is what the containers of a pod take of a node as one container would: the sum of them and of sidecars, or what its
+// init containers need where that is more; of all resources, also those that devices bring. It is the scheduler's own sum. What
+// stands at the pod itself is not in it, but bounds its limits, as it does those of each container. The overhead of a runtime
+// class is not in it: admission adds that to each pod of the class. What a namespace's LimitRanges add to containers is not in
+// it either: see Admitted.
 //
 // It has a limit of a resource where each container has one, since a quota that asks for limits then has got them from the
 // job's pod too, and it would refuse the pause pod without.
 func Footprint(spec corev1.PodSpec) corev1.ResourceRequirements {
 	pod := &corev1.Pod{Spec: Admitted(spec, nil)}
-	options := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	options := resourcehelper.PodResourcesOptions{ExcludeOverhead: true, SkipPodLevelResources: true}
 	f := corev1.ResourceRequirements{Requests: resourcehelper.PodRequests(pod, options)}
 	for name, limit := range resourcehelper.PodLimits(pod, options) {
 		if !limited(pod, name) {
@@ -24,6 +25,11 @@ func Footprint(spec corev1.PodSpec) corev1.ResourceRequirements {
 		}
 		if f.Limits == nil {
 			f.Limits = corev1.ResourceList{}
+		}
+		if whole := pod.Spec.Resources; whole != nil {
+			if most, ok := whole.Limits[name]; ok && most.Cmp(limit) < 0 {
+				limit = most
+			}
 		}
 		f.Limits[name] = limit
 	}
@@ -55,13 +61,8 @@ func requestLimits(r *corev1.ResourceRequirements) {
 	}
 }
 
-// limited says whether the pod, or each of its containers, has a limit of a resource.
+// limited says whether each of the pod's containers has a limit of a resource.
 func limited(pod *corev1.Pod, name corev1.ResourceName) bool {
-	if pod.Spec.Resources != nil {
-		if _, ok := pod.Spec.Resources.Limits[name]; ok {
-			return true
-		}
-	}
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			if _, ok := list[i].Resources.Limits[name]; !ok {

@@ -1,15 +1,18 @@
 package factory
 
 import (
+	"maps"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
 )
 
 // Admitted is a pod as the API server takes it in a namespace with these LimitRanges: what has a limit and no request requests
-// the limit, and each container has what it lacks from the ranges' defaults. They are in the order in which they apply.
+// the limit, and each container has what it lacks from the ranges' defaults. They are in the order in which they apply. What has a
+// limit at the pod itself and no request there requests what its containers do, or else the limit.
 func Admitted(spec corev1.PodSpec, ranges []*corev1.LimitRange) corev1.PodSpec {
 	spec = *spec.DeepCopy()
 	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
@@ -22,8 +25,13 @@ func Admitted(spec corev1.PodSpec, ranges []*corev1.LimitRange) corev1.PodSpec {
 			}
 		}
 	}
-	if spec.Resources != nil {
-		requestLimits(spec.Resources)
+	if of := spec.Resources; of != nil && len(of.Limits) > 0 {
+		sum := resourcehelper.AggregateContainerRequests(&corev1.Pod{Spec: spec}, resourcehelper.PodResourcesOptions{})
+		maps.DeleteFunc(sum, func(name corev1.ResourceName, _ resource.Quantity) bool {
+			return isExtended(name) || !resourcehelper.IsSupportedPodLevelResource(name)
+		})
+		of.Requests = withDefaults(of.Requests, sum)
+		requestLimits(of)
 	}
 	return spec
 }
@@ -119,17 +127,17 @@ func share(whole int64, i, n int) int64 {
 	return share
 }
 
-// pauseContainers are the containers of a pause pod, which together are as large as the job's pod.
-func pauseContainers(main corev1.Container, job corev1.PodSpec, ranges []*corev1.LimitRange) []corev1.Container {
+// pauseSize makes a pause pod as large as the job's pod: its containers together are as large as those of the job, and what
+// stands at the job's pod itself stands at this one.
+func pauseSize(spec *corev1.PodSpec, main corev1.Container, job corev1.PodSpec, ranges []*corev1.LimitRange) {
 	job = Admitted(job, ranges)
-	var containers []corev1.Container
+	spec.Resources = job.Resources
 	for i, resources := range spread(Footprint(job), job, ranges) {
 		c := *main.DeepCopy()
 		if i > 0 {
 			c.Name += "-" + strconv.Itoa(i+1)
 		}
 		c.Resources = resources
-		containers = append(containers, c)
+		spec.Containers = append(spec.Containers, c)
 	}
-	return containers
 }

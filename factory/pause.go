@@ -75,7 +75,6 @@ func CapacityOf(r config.Runner, image string, ranges []*corev1.LimitRange, patc
 	c.Template = corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}, Annotations: map[string]string{}},
 		Spec: corev1.PodSpec{
-			Containers:                    pauseContainers(pauseMain(r), job, ranges),
 			TerminationGracePeriodSeconds: new(int64(0)), // the job that takes its place waits for its end
 			PriorityClassName:             PauseClassName(r),
 			NodeSelector:                  job.NodeSelector,
@@ -91,6 +90,7 @@ func CapacityOf(r config.Runner, image string, ranges []*corev1.LimitRange, patc
 			ImagePullSecrets:              pausePullSecrets(r, s),
 		},
 	}
+	pauseSize(&c.Template.Spec, pauseMain(r), job, ranges)
 	pauseMetadata(r, s, job, c.Name).over(c.Template.Labels, c.Template.Annotations)
 	return c, nil
 }

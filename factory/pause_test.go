@@ -94,12 +94,12 @@ func TestAPausePodIsAsLargeAsTheWholeJob(t *testing.T) {
 			corev1.PodSpec{Containers: []corev1.Container{c(nil, amounts("nvidia.com/gpu", "2")), c(amounts("cpu", "1"), nil)}},
 			corev1.ResourceRequirements{Requests: amounts("nvidia.com/gpu", "2", "cpu", "1"), Limits: amounts("nvidia.com/gpu", "2")},
 		},
-		"what stands at the pod itself holds instead of the sum": {
+		"what stands at the pod itself bounds the limits": {
 			corev1.PodSpec{
 				Resources:  &corev1.ResourceRequirements{Requests: amounts("cpu", "6"), Limits: amounts("cpu", "8")},
-				Containers: []corev1.Container{c(amounts("cpu", "1", "memory", "1Gi"), nil)},
+				Containers: []corev1.Container{c(amounts("cpu", "1"), amounts("cpu", "5")), c(amounts("cpu", "1"), amounts("cpu", "5"))},
 			},
-			corev1.ResourceRequirements{Requests: amounts("cpu", "6", "memory", "1Gi"), Limits: amounts("cpu", "8")},
+			corev1.ResourceRequirements{Requests: amounts("cpu", "2"), Limits: amounts("cpu", "8")},
 		},
 		"the overhead of a runtime class is admission's to add": {
 			corev1.PodSpec{Overhead: amounts("cpu", "1"), Containers: []corev1.Container{c(amounts("cpu", "1"), nil)}},
