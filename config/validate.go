@@ -149,17 +149,27 @@ func duplicateTokens(entries []*entry) []Problem {
 	var problems []Problem
 	first := map[string]*entry{}
 	for _, e := range entries {
-		short := strings.ToLower(e.runner.ShortToken()) // as in the names of pools
-		if !e.runner.Managed() || short == "" {
+		if !e.runner.Managed() || e.runner.ShortToken() == "" {
 			continue
 		}
+		short := named(e.runner.ShortToken())
 		other, taken := first[short]
 		if !taken {
 			first[short] = e
 			continue
 		}
-		problems = append(problems, e.at("token", "begins like the token of %s (%s): pods and pools are named after %s",
-			other.runner.Path, fmt.Sprintf("%q", other.runner.Name), "its first nine characters"))
+		problems = append(problems, e.at("token", "begins like the token of %s (%s): pods, pools and capacities are named after %s",
+			other.runner.Path, fmt.Sprintf("%q", other.runner.Name), "its first nine characters, in lower case and with - for all but letters and digits"))
 	}
 	return problems
+}
+
+// named is what of a token tells names of objects apart; factory makes them.
+func named(short string) string {
+	return strings.Trim(strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
+			return c
+		}
+		return '-'
+	}, strings.ToLower(short)), "-")
 }
