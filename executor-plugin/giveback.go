@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -36,24 +37,31 @@ const (
 // waiting for.
 type room struct {
 	given int
+	part  bool                // fewer were given than are needed, to see whether the quota counts them
 	used  corev1.ResourceList // when pods were given back last
 	freed bool                // the quota has counted less since
 	until time.Time           // so long it may count them still
+	vain  bool                // it has not: nothing more is given to it for this job
+	told  bool                // and the next try of the job knows
 }
 
 // next says what to do after a refusal: wait a moment for pods that were given back (0 more), give back up to so many
 // more, or neither, with -1. A quota that doesn't count less by then doesn't count our pods at all, or no manager is there
 // that takes pause pods away.
 func (r *room) next(q diagnosis.Quota, now time.Time) int {
+	if r.vain {
+		return -1
+	}
 	if r.given > 0 {
 		for name, before := range r.used {
 			used, short := q.Used[name]
 			r.freed = r.freed || !short || used.Cmp(before) < 0
 		}
-		if now.Before(r.until) {
+		if now.Before(r.until) && (!r.freed || !r.part) {
 			return 0
 		}
 		if !r.freed {
+			r.vain = true
 			return -1
 		}
 	}
@@ -67,16 +75,31 @@ func (r *room) next(q diagnosis.Quota, now time.Time) int {
 // whether there is something to wait for.
 func (w want) makeRoom(ctx context.Context, r *room, q diagnosis.Quota) (bool, error) {
 	most := r.next(q, time.Now())
+	if r.vain && !r.told {
+		r.told = true
+		return false, w.remember(ctx, q.Name)
+	}
 	if most <= 0 {
 		return most == 0, nil
 	}
 	var gone []string
+	part := false
 	for range giveBackTries {
 		pods, err := w.spare(ctx)
 		if err != nil {
 			return false, err
 		}
+		if uncounted(pods, q.Used) {
+			return false, nil
+		}
+		if inVain(pods, q.Name, w.job.Meta.ID) {
+			r.vain, r.told = true, true
+			return false, nil
+		}
 		picked := surrender(pods, q.Short, most)
+		if part = r.given == 0 && len(picked) > 1; part {
+			picked = picked[:1] // which says whether the others would do
+		}
 		if gone, err = w.giveBack(ctx, picked); err != nil {
 			return false, err
 		}
@@ -87,7 +110,7 @@ func (w want) makeRoom(ctx context.Context, r *room, q diagnosis.Quota) (bool, e
 	if len(gone) == 0 {
 		return false, nil
 	}
-	r.given, r.used, r.freed, r.until = r.given+len(gone), q.Used, false, time.Now().Add(roomWait)
+	r.given, r.part, r.used, r.freed, r.until = r.given+len(gone), part, q.Used, false, time.Now().Add(roomWait)
 	w.say(fmt.Sprintf("quota %s is used up; gave back %s", q.Name, strings.Join(gone, ", ")))
 	return true, nil
 }
@@ -104,6 +127,55 @@ func (w want) spare(ctx context.Context) ([]corev1.Pod, error) {
 	}
 	rand.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
 	return pods, nil
+}
+
+// uncounted says whether a quota leaves out some of the pods, as one with scopes does: all of them are more than it counts. It
+// isn't known which, and so none is given to it.
+func uncounted(pods []corev1.Pod, used corev1.ResourceList) bool {
+	for name, counted := range used {
+		var sum resource.Quantity
+		for i := range pods {
+			if pods[i].DeletionTimestamp == nil {
+				sum.Add(quota.Usage(&pods[i], name))
+			}
+		}
+		if sum.Cmp(counted) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// inVain says whether an earlier try of the job has given pods back to a quota in vain.
+func inVain(pods []corev1.Pod, quota, jobID string) bool {
+	return slices.ContainsFunc(pods, func(pod corev1.Pod) bool {
+		return pod.Annotations[factory.AnnotationGivenInVain] == factory.GivenInVain(quota, jobID)
+	})
+}
+
+// remember leaves a note for the next try of the job, on one of the pods that it would look at.
+func (w want) remember(ctx context.Context, quota string) error {
+	pods, err := w.spare(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range pods {
+		if useOf(&pods[i]) == inUse {
+			continue
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid":         pods[i].UID,
+			"annotations": map[string]string{factory.AnnotationGivenInVain: factory.GivenInVain(quota, w.job.Meta.ID)},
+		}})
+		if err != nil {
+			return err
+		}
+		_, err = w.client.Patch(ctx, pods[i].Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return nil
 }
 
 // giveBack gives pods back, each in the version that was looked at: not one that was claimed meanwhile, or that another

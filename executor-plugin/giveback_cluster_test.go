@@ -24,11 +24,11 @@ import (
 )
 
 // quota makes a ResourceQuota for pods and waits until it counts.
-func (g *ground) quota(t *testing.T, name, pods string) {
+func (g *ground) quota(t *testing.T, name, pods string, scopes ...corev1.ResourceQuotaScope) {
 	t.Helper()
 	_, err := g.client.CoreV1().ResourceQuotas(g.namespace).Create(t.Context(), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse(pods)}},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse(pods)}, Scopes: scopes},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
@@ -52,6 +52,33 @@ func TestAQuotaThatIdlePodsUseUp(t *testing.T) {
 	left, err := g.pods().List(t.Context(), metav1.ListOptions{LabelSelector: factory.LabelState + "=" + factory.StateIdle})
 	require.NoError(t, err)
 	require.Len(t, left.Items, 1, "one was enough")
+}
+
+// A quota with scopes refuses jobs, and doesn't count pods that wait for them. One is given to find that out, for all of GitLab
+// Runner's tries of the job.
+func TestAQuotaThatCountsNoIdlePods(t *testing.T) {
+	g := newGround(t, `poll_timeout = 14`)
+	g.idle(t, 3)
+	for i := range 3 {
+		_, err := g.pods().Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("other-%d", i)},
+			Spec: corev1.PodSpec{
+				ActiveDeadlineSeconds: new(int64(3600)), NodeSelector: map[string]string{"idlecount.dev/test": "nowhere"},
+				Containers: []corev1.Container{{Name: "a", Image: "a:1"}},
+			},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	g.quota(t, "q", "3", corev1.ResourceQuotaScopeTerminating)
+	job := script("echo never")
+	job.Image = g.images["job-busybox"]
+	result := g.run(t, job)
+	require.Equal(t, runner.RunnerSystemFailure, result.FailureReason, "%s", result.Log)
+	require.Equal(t, 1, strings.Count(string(result.Log), "gave back "), "%s", result.Log)
+	require.Equal(t, 3, strings.Count(string(result.Log), "waiting to create"), "there were three tries")
+	left, err := g.pods().List(t.Context(), metav1.ListOptions{LabelSelector: factory.LabelState + "=" + factory.StateIdle})
+	require.NoError(t, err)
+	require.Len(t, left.Items, 2)
 }
 
 // All that a quota allows is room: the jobs get it, several at once and where no headroom is left free, and the pause pods

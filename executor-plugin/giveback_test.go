@@ -90,9 +90,23 @@ func TestHowOftenRoomIsMade(t *testing.T) {
 	require.Zero(t, r.next(tight("10"), now), "they are still being counted")
 	stuck := r
 	require.Equal(t, -1, stuck.next(tight("10"), now.Add(roomWait+1)), "the quota doesn't count them")
+	require.Equal(t, -1, stuck.next(tight("8"), now.Add(time.Hour)), "and isn't asked again")
+	first := r
+	first.given, first.part = 1, true
+	require.Zero(t, first.next(tight("10"), now), "whether it counts one is still to be seen")
+	require.Equal(t, maxGivenBack-1, first.next(tight("9"), now), "it does, so the others follow at once")
 	require.Zero(t, r.next(tight("8"), now), "others may come; it is tried on")
 	require.Equal(t, maxGivenBack-3, r.next(tight("10"), now.Add(roomWait+1)), "somebody else has taken the room")
 	r.given = maxGivenBack
 	require.Equal(t, -1, r.next(tight("10"), now.Add(roomWait+1)))
 	require.Equal(t, -1, new(room).next(diagnosis.Quota{}, now), "it isn't known what is short")
+}
+
+func TestAQuotaThatLeavesOutSomeOfOurPodsIsSeen(t *testing.T) {
+	ending := stock("c", 1)
+	ending.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	pods := []corev1.Pod{stock("a", 1, "cpu=1"), pausing("b", "n", "cpu=1"), ending}
+	require.False(t, uncounted(pods, quantities("pods=2", "requests.cpu=2")))
+	require.True(t, uncounted(pods, quantities("pods=1")))
+	require.True(t, uncounted(pods, quantities("pods=9", "requests.cpu=1500m")))
 }

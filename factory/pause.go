@@ -29,6 +29,13 @@ const AnnotationSurplusSince = Prefix + "surplus-since"
 // manager holds one fewer for it, and a pod-deletion-cost of -1 makes the ReplicaSet choose this one.
 const AnnotationGivenBack = Prefix + "given-back"
 
+// AnnotationGivenInVain is on a pod that a driver might have given back, had it not seen for its job that a quota doesn't count
+// less when one goes: GivenInVain. GitLab Runner's next try of the job, which knows nothing of the one before, leaves the others.
+const AnnotationGivenInVain = Prefix + "given-in-vain"
+
+// GivenInVain is its value.
+func GivenInVain(quota, jobID string) string { return quota + "/" + jobID }
+
 // pauseContainer is the name of a pause pod's container, or of its first one.
 const pauseContainer = "pause"
 
