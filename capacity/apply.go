@@ -76,7 +76,7 @@ func (t *term) apply(ctx context.Context, p *part, r plan.Result) error {
 		return nil
 	case d == nil:
 		err = t.makeDeployment(ctx, p, r)
-	case p.outdated(), !metav1.IsControlledBy(d, p.anchor), t.edited(ctx, p):
+	case p.outdated(), p.orphaned(), t.edited(ctx, p):
 		var now *appsv1.Deployment
 		now, err = deployments.Update(ctx, p.updated(r.Hold, surplus), metav1.UpdateOptions{})
 		t.wrote("update deployment", p, p.have.Held, r.Hold, err)
@@ -123,6 +123,12 @@ func (p *part) updated(hold int, surplus string) *appsv1.Deployment {
 	next.Labels, next.OwnerReferences, next.Spec = fresh.Labels, fresh.OwnerReferences, fresh.Spec
 	next.Annotations = annotated(next.Annotations, p.hash, surplus)
 	return next
+}
+
+// orphaned says whether the Deployment isn't owned by the anchor, which somebody may have deleted without what it owned. One that is
+// going takes what it is given along.
+func (p *part) orphaned() bool {
+	return p.anchor.DeletionTimestamp == nil && !metav1.IsControlledBy(p.deployment, p.anchor)
 }
 
 // edited says whether somebody has changed the Deployment, its number of pods aside, since it was made as it should be. By its

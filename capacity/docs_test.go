@@ -54,7 +54,7 @@ func TestTheDocumentation(t *testing.T) {
 	var tests strings.Builder
 	files, err := filepath.Glob("*_test.go")
 	require.NoError(t, err)
-	for _, file := range append(files, "status/rows_test.go", "../factory/pause_test.go", "../e2e/capacity_test.go",
+	for _, file := range append(files, "status/rows_test.go", "../factory/pause_test.go", "../factory/podlevel_cluster_test.go", "../e2e/capacity_test.go",
 		"../internal/cli/manager_cluster_test.go",
 		"../executor-plugin/giveback_cluster_test.go", "../executor-plugin/refused_cluster_test.go") {
 		text, err := os.ReadFile(file)
