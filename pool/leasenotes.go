@@ -16,7 +16,7 @@ import (
 
 // notedLeases are the leases of a namespace as the elector of one of them sees and writes it. What the managers have noted in it
 // outlives it: when somebody deletes it, the elector makes it again in the same term, and without the notes nobody would look
-// for what is left in a namespace that the configuration no longer has.
+// for what is left in a namespace that the configuration no longer has. What was noted since the lease was renewed last is lost.
 type notedLeases struct {
 	coordinationclient.LeaseInterface
 

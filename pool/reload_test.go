@@ -189,7 +189,15 @@ func TestTheNotesInTheLeaseOutliveIt(t *testing.T) {
 	leases := g.client.CoordinationV1().Leases(g.namespace)
 	before, err := leases.Get(t.Context(), "idlecount", metav1.GetOptions{})
 	require.NoError(t, err)
+	renewed := func() bool {
+		now, err := leases.Get(t.Context(), before.Name, metav1.GetOptions{})
+		return err == nil && now.Spec.RenewTime.After(before.Spec.RenewTime.Time)
+	}
 	for range 2 { // what was made again is known, too
+		await(t, "the note has been there at a renewal", func() bool { return m.leaseNote(g, there.namespace) != "" })
+		before, err = leases.Get(t.Context(), before.Name, metav1.GetOptions{})
+		require.NoError(t, err)
+		await(t, "which has been", renewed)
 		require.NoError(t, leases.Delete(t.Context(), before.Name, metav1.DeleteOptions{}))
 		await(t, "the lease is there again", func() bool {
 			now, err := leases.Get(t.Context(), before.Name, metav1.GetOptions{})
