@@ -76,7 +76,7 @@ func (t *term) apply(ctx context.Context, p *part, r plan.Result) error {
 		return nil
 	case d == nil:
 		err = t.makeDeployment(ctx, p, r)
-	case p.outdated(), p.orphaned(), t.edited(ctx, p):
+	case p.outdated(), p.orphaned(d), t.edited(ctx, p):
 		var now *appsv1.Deployment
 		now, err = deployments.Update(ctx, p.updated(r.Hold, surplus), metav1.UpdateOptions{})
 		t.wrote("update deployment", p, p.have.Held, r.Hold, err)
@@ -125,10 +125,10 @@ func (p *part) updated(hold int, surplus string) *appsv1.Deployment {
 	return next
 }
 
-// orphaned says whether the Deployment isn't owned by the anchor, which somebody may have deleted without what it owned. One that is
-// going takes what it is given along.
-func (p *part) orphaned() bool {
-	return p.anchor.DeletionTimestamp == nil && !metav1.IsControlledBy(p.deployment, p.anchor)
+// orphaned says whether an object isn't owned by the anchor: somebody may have deleted an anchor without what it owned. One that is
+// going would take along what it is given.
+func (p *part) orphaned(object metav1.Object) bool {
+	return p.anchor.DeletionTimestamp == nil && !metav1.IsControlledBy(object, p.anchor)
 }
 
 // edited says whether somebody has changed the Deployment, its number of pods aside, since it was made as it should be. By its

@@ -142,7 +142,7 @@ func (t *term) writeTemplate(ctx context.Context, p *part) error {
 	case apierrors.IsNotFound(err):
 		_, err = templates.Create(ctx, fresh, metav1.CreateOptions{})
 		t.metrics.wrote("create podtemplate", err)
-	case err == nil && there.Annotations[factory.AnnotationTemplate] != p.hash:
+	case err == nil && (there.Annotations[factory.AnnotationTemplate] != p.hash || p.orphaned(there)):
 		fresh.ResourceVersion = there.ResourceVersion
 		_, err = templates.Update(ctx, fresh, metav1.UpdateOptions{})
 		t.metrics.wrote("update podtemplate", err)
@@ -191,32 +191,45 @@ func (t *term) writeBuffer(ctx context.Context, p *part, version string, body ma
 	return there, nil
 }
 
-// updateBuffer writes the spec where it isn't as it should be, and returns the object. What the API server has filled in is
-// left alone.
+// updateBuffer writes the spec and the owner where they aren't as they should be, and returns the object. What the API server has
+// filled in is left alone.
 func (t *term) updateBuffer(ctx context.Context, p *part, version string, raw []byte, body map[string]any) ([]byte, error) {
 	var there map[string]any
 	if err := json.Unmarshal(raw, &there); err != nil {
 		return nil, err
 	}
-	spec, _ := there["spec"].(map[string]any)
-	wanted, _ := body["spec"].(map[string]any)
-	same := spec != nil
-	for field, value := range wanted {
-		a, _ := json.Marshal(spec[field]) //nolint:errchkjson // it was JSON a moment ago
-		b, _ := json.Marshal(value)       //nolint:errchkjson // of texts and numbers
-		same = same && string(a) == string(b)
+	changed := adapt(there, body, "spec")
+	var owned metav1.PartialObjectMetadata
+	if err := json.Unmarshal(raw, &owned); err != nil {
+		return nil, err
 	}
-	if same {
+	if p.orphaned(&owned) {
+		changed = adapt(there, body, "metadata") || changed
+	}
+	if !changed {
 		return raw, nil
 	}
-	if spec == nil {
-		spec = map[string]any{}
-	}
-	maps.Copy(spec, wanted)
-	there["spec"] = spec
 	raw, err := t.bufferRequest(ctx, http.MethodPut, version, p.key, p.key.name, there)
 	t.metrics.wrote("update capacitybuffer", err)
 	return raw, err
+}
+
+// adapt sets the fields of a part of an object that differ from those that are wanted, and says whether any did.
+func adapt(object, wanted map[string]any, part string) bool {
+	fields, _ := object[part].(map[string]any)
+	if fields == nil {
+		fields = map[string]any{}
+	}
+	want, _ := wanted[part].(map[string]any)
+	changed := false
+	for field, value := range want {
+		a, _ := json.Marshal(fields[field]) //nolint:errchkjson // it was JSON a moment ago
+		b, _ := json.Marshal(value)         //nolint:errchkjson // of texts and numbers
+		changed = changed || string(a) != string(b)
+	}
+	maps.Copy(fields, want)
+	object[part] = fields
+	return changed
 }
 
 // dropBuffer takes away the buffer of a capacity that is held by pause pods now: what the status says of it is how it was.

@@ -100,6 +100,20 @@ func TestABufferThatPausePodsFollowGoes(t *testing.T) {
 		away.Store(false)
 		k.until("it is done", gone(g))
 	})
+	t.Run("with an anchor that left it behind", func(t *testing.T) {
+		g := buffered(t)
+		anchors := g.client.CoreV1().ConfigMaps(g.namespace)
+		require.NoError(t, anchors.Delete(t.Context(), g.token+"-pause", metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan)}))
+		await(t, "the anchor has gone", func() bool { return g.status().Strategy == "" })
+		k := g.keep(g.config(`idle_strategy = "buffer"`, "idle_count = 3"))
+		await(t, "it is kept again", func() bool { return g.status().Strategy == config.StrategyBuffer && g.status().Hold == 3 })
+		k.end()
+		require.NoError(t, anchors.Delete(t.Context(), g.token+"-pause", metav1.DeleteOptions{}))
+		await(t, "it is owned again", func() bool {
+			template, buffer := g.buffers()
+			return !template && !buffer
+		})
+	})
 	t.Run("without rights", func(t *testing.T) {
 		g := buffered(t)
 		_, err := g.client.CoreV1().ConfigMaps(g.namespace).Patch(t.Context(), g.token+"-pause", types.MergePatchType,
