@@ -57,14 +57,15 @@ func TestAPausePodIsAsLargeAsAJobWithResourcesOfThePod(t *testing.T) {
 					return err == nil && len(pod.Spec.Containers[0].Resources.Requests) > 0
 				}, time.Minute, 50*time.Millisecond)
 			}
-			for _, executor := range []string{config.ExecutorCustom, "kubernetes"} {
-				file := filepath.Join(t.TempDir(), "config.toml")
-				require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(`
+			file := filepath.Join(t.TempDir(), "config.toml")
+			require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(`
 [[runners]]
 name = "ci"
 url = "https://gitlab.example.com"
 token = "glrt-eaaaaaaaaaaaaaaaaaaa"
-executor = %q
+executor = "kubernetes"
+[runners.feature_flags]
+FF_USE_ADVANCED_POD_SPEC_CONFIGURATION = true
 [runners.kubernetes]
 namespace = %q
 image = "job:1"
@@ -75,27 +76,26 @@ idle_count = 1
 [[runners.kubernetes.pod_spec]]
 name = "whole"
 patch = "resources: {%s}"
-`, executor, namespace, tt.keys, tt.patch)), 0o600))
-				cfg, err := config.Load([]string{file})
+`, namespace, tt.keys, tt.patch)), 0o600))
+			cfg, err := config.Load([]string{file})
+			require.NoError(t, err)
+			c, err := CapacityOf(cfg.Runners[0], "", ranges, patch.Apply)
+			require.NoError(t, err)
+			_, spec, err := jobSpec(cfg.Runners[0], "", patch.Apply)
+			require.NoError(t, err)
+			admitted := func(spec corev1.PodSpec) *corev1.Pod {
+				t.Helper()
+				spec.ServiceAccountName, spec.PriorityClassName = "", ""
+				pod, err := client.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: spec},
+					metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 				require.NoError(t, err)
-				c, err := CapacityOf(cfg.Runners[0], "", ranges, patch.Apply)
-				require.NoError(t, err)
-				_, spec, err := jobSpec(cfg.Runners[0], "", patch.Apply)
-				require.NoError(t, err)
-				admitted := func(spec corev1.PodSpec) *corev1.Pod {
-					t.Helper()
-					spec.ServiceAccountName, spec.PriorityClassName = "", ""
-					pod, err := client.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: spec},
-						metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-					require.NoError(t, err)
-					return pod
-				}
-				job, pause, believed := admitted(spec), admitted(c.Template.Spec), &corev1.Pod{Spec: c.Template.Spec}
-				options := resourcehelper.PodResourcesOptions{}
-				require.Equal(t, text(resourcehelper.PodRequests(job, options)), text(resourcehelper.PodRequests(pause, options)))
-				require.Equal(t, text(resourcehelper.PodLimits(job, options)), text(resourcehelper.PodLimits(pause, options)))
-				require.Equal(t, text(resourcehelper.PodRequests(job, options)), text(resourcehelper.PodRequests(believed, options)))
+				return pod
 			}
+			job, pause, believed := admitted(spec), admitted(c.Template.Spec), &corev1.Pod{Spec: c.Template.Spec}
+			options := resourcehelper.PodResourcesOptions{}
+			require.Equal(t, text(resourcehelper.PodRequests(job, options)), text(resourcehelper.PodRequests(pause, options)))
+			require.Equal(t, text(resourcehelper.PodLimits(job, options)), text(resourcehelper.PodLimits(pause, options)))
+			require.Equal(t, text(resourcehelper.PodRequests(job, options)), text(resourcehelper.PodRequests(believed, options)))
 		})
 	}
 }
