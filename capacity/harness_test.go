@@ -85,11 +85,7 @@ func (g *ground) release(namespace, name string) {
 // nodes makes so many nodes of the test's own, on which nothing else is placed.
 func (g *ground) nodes(n int) {
 	g.t.Helper()
-	list, err := g.client.CoreV1().Nodes().List(g.t.Context(), metav1.ListOptions{LabelSelector: "type=kwok"})
-	require.NoError(g.t, err)
-	if len(list.Items) == 0 {
-		g.t.Skip("the cluster has no KWOK nodes; start it with: go run ./e2e/cmd/cluster up --kwok 3")
-	}
+	clustertest.NeedsKWOK(g.t, g.client)
 	for i := range n {
 		name := fmt.Sprintf("%s-%d", g.token, i)
 		_, err := g.client.CoreV1().Nodes().Create(g.t.Context(), &corev1.Node{

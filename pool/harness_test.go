@@ -67,11 +67,7 @@ func newGround(t *testing.T) *ground {
 }
 
 func (g *ground) needsKWOK() *ground {
-	nodes, err := g.client.CoreV1().Nodes().List(g.t.Context(), metav1.ListOptions{LabelSelector: "type=kwok"})
-	require.NoError(g.t, err)
-	if len(nodes.Items) == 0 {
-		g.t.Skip("the cluster has no KWOK nodes; start it with: go run ./e2e/cmd/cluster up --kwok 3")
-	}
+	clustertest.NeedsKWOK(g.t, g.client)
 	return g
 }
 

@@ -53,8 +53,7 @@ func (g ground) load(t *testing.T, lines string) *config.Config {
 
 func load(t *testing.T, namespace, lines string) *config.Config {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "config.toml")
-	require.NoError(t, os.WriteFile(path, []byte(`
+	return loadText(t, `
 [[runners]]
   name = "ci"
   url = "https://gitlab.example.com"
@@ -66,7 +65,13 @@ func load(t *testing.T, namespace, lines string) *config.Config {
     helper_image = "127.0.0.1:1/helper:1"
     idle_entrypoint_image = "127.0.0.1:1/entrypoint:1"
     idle_count = 3
-`+lines), 0o600))
+`+lines)
+}
+
+func loadText(t *testing.T, text string) *config.Config {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.toml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	cfg, err := config.Load([]string{path})
 	require.NoError(t, err)
 	return cfg

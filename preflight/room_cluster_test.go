@@ -3,8 +3,6 @@ package preflight_test
 import (
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -24,8 +22,7 @@ import (
 // room is the configuration of a runner that keeps GitLab's executor, and of which room is held.
 func (g ground) room(t *testing.T, strategy, lines string) *config.Config {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "config.toml")
-	require.NoError(t, os.WriteFile(path, []byte(`
+	return loadText(t, `
 [[runners]]
   name = "room"
   url = "https://gitlab.example.com"
@@ -39,10 +36,7 @@ func (g ground) room(t *testing.T, strategy, lines string) *config.Config {
     idle_entrypoint_image = "127.0.0.1:1/entrypoint:1"
     idle_strategy = "`+strategy+`"
     idle_count = 3
-`+lines), 0o600))
-	cfg, err := config.Load([]string{path})
-	require.NoError(t, err)
-	return cfg
+`+lines)
 }
 
 // ofAClass has pause pods of a PriorityClass that every cluster has: that of idlecount may be there or not.

@@ -140,7 +140,7 @@ func newScene(t *testing.T, f form) *scene {
 	var err error
 	s.client, err = kubernetes.NewForConfig(protobuf(config))
 	require.NoError(t, err)
-	needsKWOK(t, s.client)
+	clustertest.NeedsKWOK(t, s.client)
 	for _, r := range f.runners {
 		r.Namespace = clustertest.Namespace(t)
 		s.runners = append(s.runners, r)
@@ -164,15 +164,6 @@ func protobuf(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.ContentType, config.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
 	return config
-}
-
-func needsKWOK(t *testing.T, client kubernetes.Interface) {
-	t.Helper()
-	nodes, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: "type=kwok"})
-	require.NoError(t, err)
-	if len(nodes.Items) == 0 {
-		t.Skip("the cluster has no KWOK nodes; start it with: go run ./e2e/cmd/cluster up --kwok 3")
-	}
 }
 
 // watch shows the checker all events from the first on, and plays the pods' idle timers, until the test ends.

@@ -55,11 +55,7 @@ func (c realCluster) run(t *testing.T, file, lease string) running {
 // other. It is not parallel, since `run` sets the logger of client-go for the whole process.
 func TestTheIdlePodsOfAManagerAndItsPausePodsShareALimit(t *testing.T) {
 	c := onCluster(t)
-	nodes, err := c.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{LabelSelector: "type=kwok"})
-	require.NoError(t, err)
-	if len(nodes.Items) == 0 {
-		t.Skip("the cluster has no KWOK nodes; start it with: go run ./e2e/cmd/cluster up --kwok 3")
-	}
+	clustertest.NeedsKWOK(t, c)
 	file := filepath.Join(t.TempDir(), "config.toml")
 	r := writeBoth(t, file, c.namespace, 2)
 	m := c.run(t, file, c.namespace)

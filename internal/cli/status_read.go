@@ -40,36 +40,29 @@ func (l statusList) names() []string {
 
 // leases are those that pools and capacities name, each once.
 func (l statusList) leases() []string {
-	var named []string
-	add := func(lease string) {
-		if lease != "" && !slices.Contains(named, lease) {
-			named = append(named, lease)
-		}
-	}
-	for _, p := range l.Pools {
-		add(p.Lease)
-	}
-	for _, c := range l.Capacity {
-		add(c.Lease)
-	}
-	return named
+	return l.each(func(p status.Pool) string { return p.Lease }, func(c capacitystatus.Row) string { return c.Lease })
 }
 
 // configErrors are those that pools and capacities name, each once: all of a manager's have the same.
 func (l statusList) configErrors() []string {
-	var said []string
+	return l.each(func(p status.Pool) string { return p.ConfigError }, func(c capacitystatus.Row) string { return c.ConfigError })
+}
+
+// each is what pools and capacities have of something, each text once, in their order.
+func (l statusList) each(ofPool func(status.Pool) string, ofCapacity func(capacitystatus.Row) string) []string {
+	var texts []string
 	add := func(text string) {
-		if text != "" && !slices.Contains(said, text) {
-			said = append(said, text)
+		if text != "" && !slices.Contains(texts, text) {
+			texts = append(texts, text)
 		}
 	}
 	for _, p := range l.Pools {
-		add(p.ConfigError)
+		add(ofPool(p))
 	}
 	for _, c := range l.Capacity {
-		add(c.ConfigError)
+		add(ofCapacity(c))
 	}
-	return said
+	return texts
 }
 
 // picture is what the cluster holds at a time of what was asked for.
